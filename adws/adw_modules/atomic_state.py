@@ -1,8 +1,8 @@
 """
-State files for anyone: written whole or not at all, read back strictly.
+State files for library users: written atomically, read strictly.
 
-`AtomicStateWriter` is the plain interface to `durable_file` and `store.serialization`: a mapping in, a mapping out, no
-ownership and no revisions. Workflows are stored by `store.files.FileStateStore`, which writes the same format.
+`AtomicStateWriter` is the plain interface to `durable_file` and `store.serialization`: mappings in and out, without
+ownership and revisions. Workflows are stored by `store.files.FileStateStore`, which writes the same format.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from adws.adw_modules.state_schema import StateMigration
 from adws.adw_modules.store import serialization
 from adws.adw_modules.store.serialization import Seal
 
-#: What every state file must have; only one of the oldest version, which has no version, may lack the last.
+#: Required fields of a state file; only a file of the oldest version, which is unversioned, may lack the last.
 REQUIRED_FIELDS = ("adw_id", "issue_number", "state_version")
 
 
 class AtomicStateWriter:
-    """Write and read one state file, so that no crash and no concurrent reader ever sees half of it."""
+    """Write and read one state file so that neither a crash nor a concurrent reader ever sees half of it."""
 
     @staticmethod
     def write(
@@ -44,11 +44,11 @@ class AtomicStateWriter:
         max_bytes: int = serialization.MAX_BYTES,
     ) -> None:
         """
-        Replace the file at *state_path* durably by *state_data*, any JSON object; missing directories are made (0700).
+        Replace the file at *state_path* durably by *state_data*, any JSON object; make missing directories (0700).
 
-        Raises StateUnserialisable for what JSON would change (tuples, dates, NaN, keys that are no strings), UnsafePath
-        for a symbolic link or anything but a regular file, StateWriteFailed when the old file is intact, and
-        DurabilityUnknown when the new one is in place but not known to be on the disk.
+        Raises StateUnserialisable for values that JSON would change (tuples, dates, NaN, keys that are not strings) or
+        if the state is too large, UnsafePath for a symbolic link or anything but a regular file, StateWriteFailed if
+        the old file is intact, and DurabilityUnknown if the new one is in place but may not be on the disk.
         """
         given: object = state_data
         if not isinstance(given, Mapping):
@@ -75,11 +75,11 @@ class AtomicStateWriter:
     @staticmethod
     def read(state_path: str | os.PathLike[str], *, max_bytes: int = serialization.MAX_BYTES) -> JsonObject:
         """
-        Return what the file at *state_path* says; a workflow's document is brought to the current version in memory.
+        Return the content of the file at *state_path*, a workflow document migrated in memory to the current version.
 
-        Any other object that `write` wrote is returned as it is. Takes no lock and writes nothing. Raises
+        Any other object that `write` wrote is returned unchanged. Takes no lock and writes nothing. Raises
         StateNotFound, StateCorrupt (torn, not JSON, wrong checksum), UnsafePath, StateReadFailed, a MigrationError, or
-        StateInvalid naming every required field that a document lacks.
+        StateInvalid naming all required fields that a document lacks.
         """
         path = os.fspath(state_path)
         text = _read(path, max_bytes)
@@ -90,10 +90,10 @@ class AtomicStateWriter:
             data = serialization.parse(text)
         except serialization.Unreadable as exc:
             raise StateCorrupt(path, str(exc)) from exc
-        # Asked of the file: a migration fills in fields, and a version, which the oldest documents do not have.
+        # Checked before the migration, which fills in fields and a version, which the oldest documents do not have.
         missing = [field for field in REQUIRED_FIELDS if field not in {*data, "state_version"}]
         if missing and checksum is Seal.GOOD and "state_version" not in data:
-            return data  # written by `write`, and no document: those have a version
+            return data  # written by `write` and not a document: those have a version
         migrated = StateMigration.migrate(data)
         if missing:
             raise StateInvalid(f"{path} lacks required fields: {', '.join(missing)}")
@@ -102,7 +102,7 @@ class AtomicStateWriter:
 
 
 def _mode_of(directory: int, name: str, path: str) -> int:
-    """Return the mode the new file gets: that of the old one, which must be a regular file."""
+    """Return the mode of the new file: that of the old one, which must be a regular file."""
     try:
         info = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """
 The files of an attempt: `phases/<phase>/attempt-<n>.<what>` in the workflow's directory.
 
-No attempt writes over what another one said. Directories and files are for their owner alone; a symbolic link is never
-followed, neither on the way nor at the end.
+No attempt overwrites the output of another. Only the owner can access directories and files; symbolic links are never
+followed, neither as parent directories nor as files.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 #: The log of a workflow, in its own directory.
 LOG_NAME = "adw.log"
-#: What people are shown of the stream of an agent.
+#: Readable transcript of an agent's event stream.
 TRANSCRIPT = "transcript.log"
-#: Directory of all of them, below the workflow's own.
+#: Directory of all attempt files, below the workflow's own.
 FOLDER = "phases"
-#: How much of the end of a file is shown unless more is asked for, in bytes.
+#: Default size of the shown end of a file, in bytes.
 TAIL_BYTES = 16_384
 
 _PHASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -39,7 +39,7 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptFile:
-    """A file of an attempt, or the log of the workflow, which has neither phase nor attempt."""
+    """A file of an attempt, or the workflow's log, which has neither phase nor attempt."""
 
     name: str  #: relative to the workflow's directory
     size: int
@@ -49,17 +49,17 @@ class AttemptFile:
 
     @property
     def stream(self) -> str:
-        """Its kind as it is shown: stdout | stderr | setup-1.stdout | cleanup.stdout | gate-1.stdout | ..."""
+        """The displayed kind: stdout | stderr | setup-1.stdout | cleanup.stdout | gate-1.stdout | ..."""
         return self.kind.removesuffix(".log")
 
     @property
     def heading(self) -> str:
-        """What stands above its lines."""
+        """The heading shown above its lines."""
         return f"== {self.phase}, attempt {self.attempt}, {self.stream}" if self.phase else ""
 
 
 class AttemptFiles:
-    """Where one attempt at a phase keeps what it said and gave back."""
+    """The output and result files of one attempt at a phase."""
 
     def __init__(self, folder: Path, phase: str, attempt: int) -> None:
         if not _PHASE.fullmatch(phase):
@@ -72,17 +72,17 @@ class AttemptFiles:
 
     @property
     def stdout(self) -> Path:
-        """What it said."""
+        """The file of its stdout."""
         return self.path("stdout.log")
 
     @property
     def stderr(self) -> Path:
-        """What it said about errors."""
+        """The file of its stderr."""
         return self.path("stderr.log")
 
     @property
     def result(self) -> Path:
-        """What it gave back, if it wrote it."""
+        """The file of its result, if it wrote one."""
         return self.path("result.json")
 
     def path(self, kind: str) -> Path:
@@ -93,14 +93,14 @@ class AttemptFiles:
         return self._place / f"attempt-{self._attempt}.{kind}"
 
     def make_folder(self) -> None:
-        """Make the directory; raise UnsafePath when something else stands in its way."""
+        """Make the directory; raise UnsafePath if it or its parent is anything but a real directory."""
         durable_file.make_directory(str(self._place))
         for place in (self._place.parent, self._place):
             if not stat.S_ISDIR(os.lstat(place).st_mode):
                 raise UnsafePath(f"{place} is not a directory of its own: move it away, adw makes it again")
 
     def write(self, kind: str, payload: bytes) -> Path:
-        """Make *payload* all that is in the file, which is new afterwards; it is as safe as the process needs it."""
+        """Write *payload* to a new file, replacing an existing one; the file is not synced to disk."""
         path = self.path(kind)
         self.discard(kind)
         fd = os.open(path, _WRITE_FLAGS, durable_file.NEW_FILE_MODE)
@@ -110,34 +110,34 @@ class AttemptFiles:
         return path
 
     def discard(self, kind: str) -> None:
-        """Remove a file that an earlier try at the same attempt left."""
+        """Remove a file left by an earlier run of the same attempt."""
         with contextlib.suppress(FileNotFoundError):
             self.path(kind).unlink()
 
     def read(self, kind: str, *, max_bytes: int) -> bytes | None:
-        """Return the bytes of a file, None when it is not there; raise UnsafePath or TooLarge."""
+        """Return the bytes of a file, or None if it does not exist; raise UnsafePath or TooLarge."""
         try:
             return durable_file.read_file(str(self.path(kind)), max_bytes=max_bytes)[0]
         except FileNotFoundError:
             return None
 
     def has(self, kind: str) -> bool:
-        """Say whether there is such a file."""
+        """Return whether the file exists."""
         return self.path(kind).exists()
 
     def relative(self, path: Path) -> str:
-        """Return *path* as it stands in the document."""
+        """Return *path* relative to the workflow's directory, as in the document."""
         return path.relative_to(self._folder).as_posix()
 
     def existing(self) -> tuple[str, ...]:
-        """Return the files of this attempt, as they stand in the document."""
+        """Return the files of this attempt, named as in the document."""
         prefix = f"{self._place.name}/attempt-{self._attempt}."
 
         return tuple(f.name for f in list_files(self._folder) if f.name.removeprefix(f"{FOLDER}/").startswith(prefix))
 
 
 def list_files(folder: Path) -> tuple[AttemptFile, ...]:
-    """Return the files of all attempts in the workflow's directory, by phase, attempt and name; links are left out."""
+    """Return the files of all attempts in the workflow's directory, sorted by phase, attempt and kind; no links."""
     result: list[AttemptFile] = []
     top = folder / FOLDER
     places = sorted(top.iterdir()) if top.is_dir() and not top.is_symlink() else []
@@ -160,7 +160,7 @@ def list_files(folder: Path) -> tuple[AttemptFile, ...]:
 
 
 def read_tail(folder: Path, name: str, *, max_bytes: int = TAIL_BYTES) -> str:
-    """Return the end of a file named as `list_files` does, from the beginning of a line; raise UnsafePath."""
+    """Return the end of a file named as by `list_files`, from the beginning of a line; raise UnsafePath."""
     with _place_of(folder, name) as (directory, own):
         result, end = durable_file.look_at_end(own, directory=directory, size=max_bytes)
     if result.st_size > len(end):
@@ -170,7 +170,7 @@ def read_tail(folder: Path, name: str, *, max_bytes: int = TAIL_BYTES) -> str:
 
 
 def read_part(folder: Path, name: str, *, start: int, max_bytes: int) -> tuple[bytes, int]:
-    """Return up to *max_bytes* of a file from *start* on, and how large it is; raise UnsafePath, FileNotFoundError."""
+    """Return up to *max_bytes* of a file from *start*, and the file's size; raise UnsafePath, FileNotFoundError."""
     with _place_of(folder, name) as (directory, own):
         result, part = durable_file.look_at_part(own, directory=directory, start=start, size=max_bytes)
 
@@ -179,7 +179,7 @@ def read_part(folder: Path, name: str, *, start: int, max_bytes: int) -> tuple[b
 
 @contextlib.contextmanager
 def _place_of(folder: Path, name: str) -> Iterator[tuple[int, str]]:
-    """Give the directory and the own name of a file that is one of an attempt; raise UnsafePath."""
+    """Yield the open directory and the name of an attempt's file; raise UnsafePath for any other file."""
     path = folder / name
     parts = path.relative_to(folder).parts if path.is_relative_to(folder) else ()
     is_inside = len(parts) == 3 and parts[0] == FOLDER and _PHASE.fullmatch(parts[1]) and _NAME.fullmatch(parts[2])
@@ -192,18 +192,18 @@ def _place_of(folder: Path, name: str) -> Iterator[tuple[int, str]]:
         os.close(directory)
 
 
-# --- what attempts wrote, in order, and the part of it that came since the last read -------------------------------
+# --- output of attempts in order, and new output since the last read -----------------------------------------------
 #
-# A spot says how far a client has read: which attempt, and how much of each of its files. It is text that a client
-# sends back unchanged; what it says is checked like everything that comes from outside.
+# A spot is how far a client has read: an attempt and an offset in each of its files. Clients send it back unchanged as
+# text; it is validated like all external input.
 
 
-#: When the output of an attempt is written; "" stands for that of the phase itself.
+#: Order of the output files of an attempt; "" is the phase itself.
 _TURNS = {"setup": 0, "cleanup": 1, "base": 2, "": 3, "gate": 4}
-#: Bytes that are read at a time, and of the end of a file that somebody sees first.
+#: Bytes read at a time, and bytes of a file's end that are shown first.
 PART_BYTES = 128 * 1024
 FIRST_BYTES = 24 * 1024
-#: Characters of a line that are shown, and bytes after which one is shown though it has not ended.
+#: Maximum shown characters of a line, and bytes after which an unfinished line is shown.
 LINE_CHARACTERS = 4000
 _LONGEST_LINE = 32 * 1024
 _SPOT = re.compile(
@@ -212,7 +212,7 @@ _SPOT = re.compile(
 
 
 def _place(source: AttemptFile) -> tuple[str, int, int, int, str]:
-    """Return where a file comes among those of its attempt: set-up, clean-up, the phase itself, its gates."""
+    """Return the sort key of a file within its attempt: set-up, clean-up, base check, the phase itself, gates."""
     *whose, stream = source.stream.split(".")
     what, _, number = whose[0].partition("-") if whose else ("", "", "")
     turn = _TURNS.get(what, _TURNS[""])
@@ -221,7 +221,7 @@ def _place(source: AttemptFile) -> tuple[str, int, int, int, str]:
 
 
 def in_order(document: WorkflowDocument, files: Sequence[AttemptFile]) -> tuple[AttemptFile, ...]:
-    """Return *files* as their attempts were begun, those of one attempt as they are written, stdout before stderr."""
+    """Return *files* by start of their attempt, then in the order they are written, stdout before stderr."""
     begun = {
         (phase.name, attempt.number): attempt.started_at for phase in document.phases for attempt in phase.attempts
     }
@@ -231,9 +231,9 @@ def in_order(document: WorkflowDocument, files: Sequence[AttemptFile]) -> tuple[
 
 def outputs(folder: Path, document: WorkflowDocument, *, is_raw: bool = False) -> tuple[AttemptFile, ...]:
     """
-    Return what the attempts of the workflow whose directory is *folder* wrote, in order.
+    Return the output files of all attempts of the workflow in *folder*, in order.
 
-    An agent writes a stream of events, and its runner a transcript of it: the stream only when *is_raw* is set.
+    For an agent that is the transcript written by its runner, or its raw event stream if *is_raw* is set.
     """
     files = [file for file in list_files(folder) if file.kind.endswith(".log")]
     with_transcript = {(file.phase, file.attempt) for file in files if file.kind == TRANSCRIPT}
@@ -244,7 +244,7 @@ def outputs(folder: Path, document: WorkflowDocument, *, is_raw: bool = False) -
     )
 
 
-# --- reading on ------------------------------------------------------------------------------------------------
+# --- following -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,21 +256,21 @@ class Spot:
     offsets: Mapping[str, int] = field(default_factory=dict)  #: stream -> bytes
 
     def __str__(self) -> str:
-        """Return it as text, which `spot_in` reads."""
+        """Return the spot as text for `spot_in`."""
         return "~".join([self.phase, str(self.attempt), *(f"{name}:{at}" for name, at in self.offsets.items())])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Followed:
-    """What came since."""
+    """The output since a spot."""
 
     text: str
-    spot: Spot | None  #: where to go on; None: nothing was written at all
-    left_out: int = 0  #: bytes before the beginning of the text
+    spot: Spot | None  #: where to continue; None: there is no output at all
+    left_out: int = 0  #: bytes left out before the text
 
 
 def spot_in(text: str) -> Spot:
-    """Return the spot that is written in *text*; raise UsageError when it is none."""
+    """Return the spot in *text*; raise UsageError if it is invalid."""
     match = _SPOT.fullmatch(text)
     if match is None:
         raise UsageError("this is no place in the output of an attempt: open the log anew")
@@ -280,7 +280,7 @@ def spot_in(text: str) -> Spot:
 
 
 def begin(folder: Path, found: Sequence[AttemptFile], *, phase: str = "", attempt: int = 0) -> Followed:
-    """Return the end of what one attempt wrote, the newest of *found* unless another is named."""
+    """Return the end of one attempt's output, by default that of the newest attempt in *found*."""
     groups = _groups(found)
     wanted = [key for key in groups if phase in ("", key[0]) and attempt in (0, key[1])]
     if not wanted:
@@ -290,7 +290,7 @@ def begin(folder: Path, found: Sequence[AttemptFile], *, phase: str = "", attemp
     left_out = 0
     for source in groups[name, number]:
         start = max(0, source.size - FIRST_BYTES)
-        if start:  # from the first line that begins there, if one does soon
+        if start:  # start at the first line that begins there, if there is one
             part = read_part(folder, source.name, start=start, max_bytes=FIRST_BYTES)[0]
             cut = part.find(b"\n")
             start += cut + 1 if 0 <= cut < len(part) - 1 else 0
@@ -303,9 +303,9 @@ def begin(folder: Path, found: Sequence[AttemptFile], *, phase: str = "", attemp
 
 def follow(folder: Path, found: Sequence[AttemptFile], spot: Spot, *, has_ended: bool) -> Followed:
     """
-    Return what came after *spot*; when that attempt is read to its end, what the next one wrote.
+    Return the output after *spot*, or that of the next attempt if this one is read to its end.
 
-    *has_ended* says that nothing more is written by that attempt: a line without an end is then whole.
+    *has_ended* means that the attempt writes nothing more: a last line without a line break is then complete.
     """
     groups = _groups(found)
     here = (spot.phase, spot.attempt)
@@ -321,7 +321,7 @@ def follow(folder: Path, found: Sequence[AttemptFile], spot: Spot, *, has_ended:
 
 
 def _groups(found: Sequence[AttemptFile]) -> dict[tuple[str, int], list[AttemptFile]]:
-    """Return the files of each attempt, in the order the attempts were begun."""
+    """Return the files of each attempt, in the order in which the attempts were begun."""
     groups: dict[tuple[str, int], list[AttemptFile]] = {}
     for source in found:
         groups.setdefault((source.phase, source.attempt), []).append(source)
@@ -330,14 +330,14 @@ def _groups(found: Sequence[AttemptFile]) -> dict[tuple[str, int], list[AttemptF
 
 
 def _read(folder: Path, sources: Sequence[AttemptFile], spot: Spot, *, is_last: bool = False) -> Followed:
-    """Return what came into the files of one attempt, with a heading above each; one call reads one part of each."""
+    """Return the next part of each file of one attempt, with a heading above each part."""
     pieces, offsets = [], dict(spot.offsets)
     for source in sources:
-        start = min(offsets.get(source.stream, 0), source.size)  # one that was put in its place is shorter
+        start = min(offsets.get(source.stream, 0), source.size)  # a file that replaced it may be shorter
         part = read_part(folder, source.name, start=start, max_bytes=PART_BYTES)[0]
         end = part.rfind(b"\n") + 1
         rest = len(part) - end
-        if (is_last and rest) or rest >= _LONGEST_LINE:  # a line that is too long is not waited for
+        if (is_last and rest) or rest >= _LONGEST_LINE:  # do not wait for the end of a line that is too long
             end = len(part)
         offsets[source.stream] = start + end
         if end:
@@ -347,7 +347,7 @@ def _read(folder: Path, sources: Sequence[AttemptFile], spot: Spot, *, is_last: 
 
 
 def clipped(text: str) -> str:
-    """Return *text* with long lines cut, and a line break at its end."""
+    """Return *text* with long lines cut and a final line break."""
     lines = (
         line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]} [{len(line) - LINE_CHARACTERS} more]"
         for line in text.removesuffix("\n").split("\n")

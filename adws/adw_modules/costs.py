@@ -1,11 +1,10 @@
 """
-What an attempt used, what it may use, and when that is too much.
+Cost of attempts: what an attempt used, what it may use, and when the budget is exceeded.
 
-Pure. What an agent says is taken when it can be true, else it is reckoned from tokens; what nobody knows is unknown,
-not 0. Some agents tell the sums of a whole conversation: what the earlier attempts of that conversation used comes off.
-Their own reports are what is taken off, so nothing is kept twice; an attempt that a crash took the report from is in
-the sum of the next one. Where one agent does both, the result itself shows which; what it does not show is counted in
-full, and people are warned.
+Pure. An agent's reported cost is used if plausible, otherwise it is computed from tokens; an unknown cost is unknown,
+not 0. Some agents report totals of a whole conversation: the usage that earlier attempts of it reported is subtracted,
+so no separate totals are stored; if a crash lost the report of an attempt, its cost is in the next total. If an agent
+may report either, the result itself shows which; if it does not, all of it is counted and people are warned.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
 
 
-# --- what attempts cost, read from documents as plain JSON, and the sums people ask for -----------------------------
+# --- costs of attempts, read from documents as plain JSON, and their sums ------------------------------------------
 #
-# Without the document's own model, so that read-only commands start fast. An attempt that ended is one entry. A figure
-# that was computed from tokens is marked; flat-rate usage counts nothing.
+# Without the document model, so that read-only commands start fast. Each ended attempt is one entry. A cost computed
+# from tokens is marked as estimated; flat-rate usage costs nothing.
 
 
-#: The most that one attempt can have cost, in US dollars: a higher figure is a mistake of its source.
+#: Maximum plausible cost of one attempt in US dollars: a higher figure is an error of its source.
 MOST_USD = 1_000_000.0
-#: Stands for the payee when that is unknown.
+#: Shown if the provider is unknown.
 NO_PROVIDER = "unnamed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostEntry:
-    """What one attempt cost."""
+    """The cost of one attempt."""
 
     adw_id: str
     workflow: str  #: name of its definition
@@ -45,13 +44,13 @@ class CostEntry:
     attempt: int
     status: str
     ended_at: str
-    provider: str  #: "": nobody was named
+    provider: str  #: "": unknown
     model: str
-    cost_usd: float | None  #: what counts as money; None: nothing does, or nobody knows
+    cost_usd: float | None  #: counted cost; None: a subscription, or unknown
     tokens: TokenUsage
     is_estimated: bool = False
     is_subscription: bool = False
-    is_unknown: bool = False  #: it cost something, and nobody knows what
+    is_unknown: bool = False  #: it cost an unknown amount
 
     @property
     def day(self) -> str:
@@ -59,12 +58,12 @@ class CostEntry:
         return self.ended_at[:10]
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the entry as JSON."""
         return {**asdict(self), "tokens": self.tokens.to_json()}
 
 
 def money(value: object) -> float | None:
-    """Return *value* as an amount of US dollars; None for what is none: NaN, below 0, beyond all reason, a text."""
+    """Return *value* as US dollars, or None if it is not a number, NaN, negative or above MOST_USD."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
 
@@ -75,7 +74,7 @@ def money(value: object) -> float | None:
 
 
 def of_document(document: WorkflowDocument) -> Iterator[CostEntry]:
-    """Yield what each ended attempt of the workflow in *document* cost, as `entries_of` does."""
+    """Yield the cost of each ended attempt in *document*, as `entries_of` does."""
     for phase in document.phases:
         for attempt in phase.attempts:
             entry = _entry(document.adw_id, document.workflow_name, phase.name, vars(attempt))
@@ -85,9 +84,9 @@ def of_document(document: WorkflowDocument) -> Iterator[CostEntry]:
 
 def entries_of(adw_id: str, workflow: str, phases: object) -> Iterator[CostEntry]:
     """
-    Yield what each ended attempt in *phases* cost; those that nothing says to have cost anything are left out.
+    Yield the cost of each ended attempt in *phases*, except attempts without cost, usage and agent.
 
-    A document of another tool may hold anything: what has not the right form is passed over.
+    A document of another tool may contain anything: malformed parts are skipped.
     """
     for phase in _objects(phases):
         for attempt in _objects(phase.get("attempts")):
@@ -97,7 +96,7 @@ def entries_of(adw_id: str, workflow: str, phases: object) -> Iterator[CostEntry
 
 
 def entries_in(adw_id: str, workflow: str, phases: str | None) -> Iterator[CostEntry]:
-    """Yield the same of the text of a document's phases."""
+    """Yield the same entries from the JSON text of a document's phases."""
     yield from entries_of(adw_id, workflow, json.loads(phases or "[]"))
 
 
@@ -140,18 +139,18 @@ def _objects(value: object) -> list[Mapping[str, object]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostLine:
-    """What several attempts cost together."""
+    """The total cost of several attempts."""
 
     key: str
-    cost_usd: float  #: of those whose cost is known
+    cost_usd: float  #: sum of the known costs
     tokens: TokenUsage
     attempts: int
-    unknown: int = 0  #: attempts of which nobody knows what they cost
-    subscription: int = 0  #: attempts that are paid by the month
-    is_estimated: bool = False  #: some of it was reckoned from a price table
+    unknown: int = 0  #: attempts of unknown cost
+    subscription: int = 0  #: attempts on a subscription
+    is_estimated: bool = False  #: part of it was computed from a price table
 
     def to_json(self) -> JsonObject:
-        """Return it for programs, unrounded."""
+        """Return the line as JSON, unrounded."""
         return {
             "key": self.key,
             "cost_usd": self.cost_usd,
@@ -163,7 +162,7 @@ class CostLine:
         }
 
 
-#: What lines can be made by -> the key of an entry's line. By attempt each entry is its own line.
+#: Grouping -> the key of an entry's line. A grouping by attempt needs no key: each entry is its own line.
 KEYS: Mapping[str, Callable[[CostEntry], str]] = {
     "phase": lambda entry: entry.phase,
     "day": lambda entry: entry.day,
@@ -173,7 +172,7 @@ KEYS: Mapping[str, Callable[[CostEntry], str]] = {
 
 
 def grouped(entries: Iterable[CostEntry], by: str) -> tuple[tuple[CostLine, ...], CostLine]:
-    """Return a line for each key of *by*, in the order in which they first came, and the line of all together."""
+    """Return one line per key of *by*, in order of first appearance, and the total line."""
     groups: dict[str, list[CostEntry]] = {}
     for entry in entries:
         groups.setdefault(KEYS[by](entry), []).append(entry)
@@ -194,37 +193,37 @@ def _line(key: str, entries: Collection[CostEntry]) -> CostLine:
     )
 
 
-#: US dollars of so many tokens of a model; None: its price is not known (`agents.prices.cost_of`).
+#: (model, tokens) -> US dollars; None: the price is unknown (`agents.prices.cost_of`).
 CostOf: TypeAlias = Callable[[str, TokenUsage], float | None]
 
-#: The part of a cap at which people are warned.
+#: Share of a cap at which people are warned.
 WARN_AT = 0.8
-#: Digits of an amount that people are shown, and below which a rest is none.
+#: Decimal places of a displayed amount; a smaller remainder counts as 0.
 DIGITS = 4
 
 
-# --- what was used ---------------------------------------------------------------------------------------------
+# --- usage -----------------------------------------------------------------------------------------------------
 
 
-#: What the sums of a result are of (`Usage.scope`): this call, the whole conversation, both because it is the first
-#: call of its conversation, or nobody can tell.
+#: Scope of a result's totals (`Usage.scope`): this call, the whole conversation, both because it is the conversation's
+#: first call, or unknown.
 CALL, CONVERSATION, EITHER, UNCLEAR = "call", "conversation", "either", "unclear"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionTotals:
-    """What a conversation had used before an attempt went on with it."""
+    """The usage of a conversation before an attempt continued it."""
 
     cost_usd: float = 0.0
     tokens: TokenUsage = field(default_factory=TokenUsage)
-    counts_calls: bool = False  #: the agent was seen to count each call of it anew
+    counts_calls: bool = False  #: the agent was seen to report single calls of it
 
 
 NOTHING = SessionTotals()
 
 
 def totals_before(document: WorkflowDocument, session_id: str) -> SessionTotals:
-    """Return what the attempts used that worked in the conversation *session_id*, of whichever phase; "" had none."""
+    """Return the usage of all attempts of any phase in the conversation *session_id*; NOTHING for ""."""
     if not session_id:
         return NOTHING
     attempts = (attempt for phase in document.phases for attempt in phase.attempts)
@@ -239,13 +238,13 @@ def totals_before(document: WorkflowDocument, session_id: str) -> SessionTotals:
 
 
 def _with(totals: SessionTotals, usage: JsonObject) -> SessionTotals:
-    """Return *totals* after an attempt that used *usage*: sums of the conversation take their place, others add up."""
+    """Return *totals* after an attempt: totals of the conversation replace them, usage of a call is added."""
     scope, reported = usage.get("scope"), TokenUsage.from_json(usage.get("reported_tokens"))
     reported_usd = money(usage.get("reported_usd")) or 0.0
     if scope == CONVERSATION:
         return SessionTotals(cost_usd=reported_usd, tokens=reported)
     if scope == UNCLEAR:
-        # A sum that may have been of the call alone never takes off what was there before it.
+        # The totals may be of the call alone, so they never lower the totals before it.
         return replace(totals, cost_usd=max(totals.cost_usd, reported_usd), tokens=totals.tokens.highest(reported))
 
     return SessionTotals(
@@ -257,10 +256,10 @@ def _with(totals: SessionTotals, usage: JsonObject) -> SessionTotals:
 
 def scope_of(reading: AgentReading, before: SessionTotals) -> str:
     """
-    Return what the sums of a result are of, by the tokens that it has beside them for this call alone.
+    Return the scope of a result's totals, judged by the tokens that it also reports for this call alone.
 
-    Sums of the conversation have this call and all that was there *before*; sums of the call have little more than the
-    call: what its helpers used that were not heard of. Anything between the two is unclear.
+    Totals of the conversation include this call and the usage *before*; totals of the call exceed the call only by the
+    unreported usage of its helpers. Anything in between is unclear.
     """
     if before == NOTHING:
         return EITHER
@@ -282,17 +281,17 @@ def usage_of(
     billing: str = "auto",
 ) -> Usage:
     """
-    Return what the attempt used whose output says *reading*, *before* taken off.
+    Return the usage of the attempt whose output is *reading*, with *before* subtracted.
 
-    *model* is the one that was asked for, in case the agent names none. Sums of a whole conversation come with an
-    agent's result only: what its single messages said until then is of this attempt alone.
+    *model* is the requested one, in case the agent names none. Only an agent's result has totals of the whole
+    conversation: usage in single messages before it belongs to this attempt alone.
     """
     able = profile.capabilities
     said = money(reading.cost_usd)
     scope = scope_of(reading, before) if able.tells_own_tokens and reading.has_result and said is not None else ""
     is_of_session = able.totals_are_of_session and reading.has_result and scope not in {CALL, UNCLEAR}
     taken_off = before if is_of_session else NOTHING
-    # A sum that is below what was there before is no sum of the conversation: the agent counted anew.
+    # A total below the usage before is not of the conversation: the agent restarted its count.
     tokens = reading.tokens.minus(taken_off.tokens) if reading.tokens.covers(taken_off.tokens) else reading.tokens
     name = reading.model or model
     is_subscription = billing == "subscription" or (billing == "auto" and reading.is_subscription is True)
@@ -307,7 +306,7 @@ def usage_of(
 
 
 def doubt_of(usage: Usage | None) -> str:
-    """Return the warning about a cost that could not be reconciled, "" when there is nothing to warn about."""
+    """Return the warning about a cost of unclear scope, or ""."""
     if usage is None or usage.scope != UNCLEAR or not counted(usage):
         return ""
 
@@ -318,23 +317,23 @@ def doubt_of(usage: Usage | None) -> str:
 
 
 def counted(usage: Usage | None) -> float | None:
-    """Return what of *usage* counts as money; None when nobody knows, or when it is paid by the month."""
+    """Return the counted cost of *usage*, or None if it is unknown or on a subscription."""
     return None if usage is None or usage.is_subscription else money(usage.cost_usd)
 
 
-# --- what may be used ------------------------------------------------------------------------------------------
+# --- allowances and budgets ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowance:
-    """What one attempt may cost."""
+    """The maximum cost of one attempt."""
 
     usd: float  #: never below 0
-    reason: str  #: what it comes from and what can be done, for when it is used up
+    reason: str  #: its origin and how to raise it, for the message when it is used up
 
 
 def cap_of(document: WorkflowDocument, max_cost_usd: float | None) -> float | None:
-    """Return what the workflow may cost: its own cap when a person gave it one, else that of the settings."""
+    """Return the maximum cost of the workflow: its own cap if a person set one, else that of the settings."""
     return document.max_cost_usd if document.max_cost_usd is not None else max_cost_usd
 
 
@@ -346,10 +345,10 @@ def allowance(
     rest_of_day_usd: float | None = None,
 ) -> Allowance | None:
     """
-    Return what the next attempt may cost, None when nothing limits it.
+    Return the maximum cost of the next attempt, or None if nothing limits it.
 
-    The least of three: what is left of the workflow's cap (*max_cost_usd* is that of the settings), what the phase
-    allows an attempt (`budget_usd`), and what all workflows together may still spend today.
+    The lowest of three: the rest of the workflow's cap (*max_cost_usd* is that of the settings), the phase's budget per
+    attempt (`budget_usd`), and the rest of today's budget of all workflows.
     """
     result = []
     cap = cap_of(document, max_cost_usd)
@@ -374,25 +373,25 @@ def allowance(
 
 def budget_for_agent(allowed: Allowance | None, billing: str) -> float | None:
     """
-    Return what an agent is told to stop at by itself, None for nothing.
+    Return the cost at which an agent is told to stop itself, or None.
 
-    Only where it is sure that money is spent: an agent on a subscription would stop for a cost that nobody pays.
+    Only if money is certainly spent: an agent on a subscription would stop for a cost that nobody pays.
     """
     return allowed.usd if allowed is not None and allowed.usd > 0 and billing == "api" else None
 
 
 def shown(usd: float) -> str:
-    """Return an amount as people are shown it."""
+    """Return an amount for display."""
     return f"{usd:.{DIGITS}f}"
 
 
 def _left(usd: float) -> float:
-    """Return a rest; one that only comes from adding up floating-point numbers is none."""
+    """Return a remainder, at least 0; one that is only a floating-point error becomes 0."""
     return max(0.0, usd) if round(usd, DIGITS) > 0 else 0.0
 
 
 def warning_for(document: WorkflowDocument, cap: float | None) -> str | None:
-    """Return the warning that most of *cap* is spent, None when it is not or when that was said of this cap before."""
+    """Return the warning that most of *cap* is spent, or None if it is not or this cap was warned about before."""
     spent = document.cost.total_usd
     if not cap or document.cost.warned_at == cap or round(spent, DIGITS) < round(cap * WARN_AT, DIGITS):
         return None
@@ -400,11 +399,11 @@ def warning_for(document: WorkflowDocument, cap: float | None) -> str | None:
     return f"{shown(spent)} of {shown(cap)} USD are spent: adw resume {document.adw_id} --budget USD allows more"
 
 
-# --- while it runs ---------------------------------------------------------------------------------------------
+# --- while an agent runs ---------------------------------------------------------------------------------------
 
 
 class BudgetWatch:
-    """Says, while an agent works, when it has used up what it may."""
+    """Checks a working agent's usage against its allowance."""
 
     def __init__(
         self,
@@ -416,7 +415,7 @@ class BudgetWatch:
         model: str = "",
         billing: str = "auto",
     ) -> None:
-        """Watch one attempt; *before* is what its conversation had used already."""
+        """Watch one attempt; *before* is the earlier usage of its conversation."""
         self._allowed = allowed
         self._read: Callable[[AgentReading], Usage] = lambda reading: usage_of(
             reading, profile, before, cost_of=cost_of, model=model, billing=billing
@@ -425,13 +424,13 @@ class BudgetWatch:
         self._usage: Usage | None = None
 
     def take(self, reading: AgentReading) -> None:
-        """Take in what the agent's output says by now."""
+        """Take the current reading of the agent's output."""
         if reading is not self._reading:
             self._reading, self._usage = reading, None
 
     @property
     def usage(self) -> Usage:
-        """What was used by now."""
+        """The usage so far."""
         if self._usage is None:
             self._usage = self._read(self._reading)
 
@@ -440,7 +439,7 @@ class BudgetWatch:
     @property
     def passed(self) -> str:
         """
-        Why the agent has to stop, "" while it may go on.
+        Why the agent has to stop, or "" while it may continue.
 
         It is not stopped after its result: the money is spent, and the work would be lost.
         """
@@ -458,7 +457,7 @@ class BudgetWatch:
 
     @property
     def blind(self) -> str:
-        """Why the budget cannot be watched though there is one, "" when it can, or need not."""
+        """Why an existing budget cannot be checked, or "" if it can or need not be."""
         usage = self.usage
         if self._allowed is None or usage.is_subscription or usage.cost_usd is not None or not usage.tokens.total:
             return ""

@@ -1,8 +1,8 @@
 """
-The one event type, and the list of everything that can happen.
+The event class and the list of all event types.
 
-An event is made inside the step that it describes and stored in the same commit; its key says which revision of which
-workflow it belongs to, so storing it twice changes nothing.
+An event is made inside the step that it describes and stored in the same commit; its key contains workflow and
+revision, so storing it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from adws.adw_modules.identifiers import JsonObject, JsonValue
 
 @dataclass(kw_only=True)
 class Event:
-    """Something that happened to a workflow. `stamp()` fills in the key, the revision and the moment."""
+    """Something that happened to a workflow. `stamp()` fills in key, revision and timestamp."""
 
     event_type: str  #: a name of EVENT_TYPES
     adw_id: str = ""  #: the workflow
@@ -45,7 +45,7 @@ class Event:
     def to_json(self) -> JsonObject:
         """Return the event as a JSON object without its empty fields."""
         said, values = JsonObject(), self.__dict__
-        for name in values:  # each step writes some: a comprehension would be a call more
+        for name in values:  # written at every step: a comprehension would be slower
             value = values[name]
             if value or (value is not None and value not in _LEFT_OUT):
                 said[name] = value
@@ -54,7 +54,7 @@ class Event:
 
     @classmethod
     def from_json(cls, data: Mapping[str, JsonValue]) -> Event:
-        """Return the event written in *data*; unknown keys are left out."""
+        """Return the event in *data*, ignoring unknown keys."""
         known = {name: data[name] for name in FIELD_NAMES if name in data}
 
         return cls(**known)  # type: ignore[arg-type]  # values come from to_json, checked by the round-trip test
@@ -65,7 +65,7 @@ FIELD_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Event))
 
 
 def stamp(events: Sequence[Event], *, adw_id: str, revision: int, created_at: str) -> tuple[Event, ...]:
-    """Return *events* with key, workflow, revision and moment filled in, in their order."""
+    """Return *events* in order, with key, workflow, revision and timestamp filled in."""
     return tuple(
         [
             Event(
@@ -83,7 +83,7 @@ def stamp(events: Sequence[Event], *, adw_id: str, revision: int, created_at: st
     )
 
 
-#: Keys of `context` -> what they mean. Other names that begin with `_` are never in it.
+#: Keys of `context` -> their meaning. It has no other names that begin with `_`.
 CONTEXT_KEYS: Mapping[str, str] = MappingProxyType(
     {
         "execution_id": "The execution.",
@@ -94,7 +94,7 @@ CONTEXT_KEYS: Mapping[str, str] = MappingProxyType(
         "_step_results": "Of each step so far what kind of result it gave: `has_data`, `status`, `data_type`.",
     }
 )
-#: Keys of `meta` -> what they mean.
+#: Keys of `meta` -> their meaning.
 META_KEYS: Mapping[str, str] = MappingProxyType(
     {
         "retry": "`has_config`; of a call `attempt_number`, `max_attempts`, `retry_type` (the rule that decided: "
@@ -111,7 +111,7 @@ META_KEYS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: name -> what it means. The documentation page is made from this table.
+#: Name -> meaning. The documentation page is generated from this table.
 EVENT_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "workflow_created": "A workflow was created and owns its issue.",
@@ -228,7 +228,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
 
 
 def facts_of(event: Event) -> str:
-    """Return the facts of an event in few words."""
+    """Return the data of an event as short `name=value` text."""
     facts = [f"{name}={_fact(value)}" for name, value in sorted(event.data.items()) if value not in (None, "")]
     if event.duration is not None:
         facts.append(f"duration={event.duration:.3f}")
@@ -237,7 +237,7 @@ def facts_of(event: Event) -> str:
 
 
 def _fact(value: JsonValue) -> str:
-    """Return one fact: of a classified error what it says, a text with blanks in quotes."""
+    """Return one value as text: of a classified error its message; a text with spaces in quotes."""
     if isinstance(value, dict) and "message" in value:
         value = value["message"]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -1,8 +1,8 @@
 """
-Ids, repository names, JSON types, ages, near misspellings.
+Ids, repository names, JSON types, and texts for people: ages, sizes, spelling hints.
 
-Pure. GitHub takes the names of owners and repositories in any case, and people paste addresses: an issue must not get a
-second owner because of a spelling.
+Pure. GitHub ignores the case of owner and repository names, and people paste URLs: a different spelling must not give
+an issue a second owner.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TypeAlias, Union
 
 from adws.adw_modules.errors import InvalidAdwId, UsageError
 
-# --- ids: they become names of directories, branches and loggers, so nothing but these shapes gets past a border ------
+# --- ids: they become names of directories, branches and loggers, so only these shapes are accepted as input ---------
 
-#: Ids that adw makes: eight lower-case hex digits, as every ADW set-up uses them.
+#: Ids that adw makes: eight lower-case hex digits, as in every ADW set-up.
 OURS = re.compile(r"[0-9a-f]{8}")
-#: Ids of other tools that may be imported: letters, digits, `-` and `_`, at most 64, starting with a letter or digit.
+#: Ids of other tools that may be imported: at most 64 letters, digits, `-` and `_`, starting with a letter or digit.
 FOREIGN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def check_adw_id(adw_id: object) -> str:
-    """Return *adw_id* unchanged when it is safe to use as a name, else raise InvalidAdwId."""
+    """Return *adw_id* unchanged if it is safe to use as a name; raise InvalidAdwId if not."""
     if not isinstance(adw_id, str) or FOREIGN.fullmatch(adw_id) is None:
         raise InvalidAdwId(adw_id)
 
@@ -32,14 +32,14 @@ def check_adw_id(adw_id: object) -> str:
 
 
 def is_ours(adw_id: str) -> bool:
-    """Say whether *adw_id* has the shape that adw itself makes."""
+    """Return whether *adw_id* has the form of ids that adw makes."""
     return OURS.fullmatch(adw_id) is not None
 
 
 _ADDRESS = r"(?:(?:https?|ssh|git)://[^/\s]+/|[\w.-]+@[\w.-]+:/?)?"
 _REPOSITORY = re.compile(_ADDRESS + r"([\w.-]+)/([\w.-]+?)(?:\.git)?/?", re.ASCII | re.IGNORECASE)
 
-#: The same on GitHub itself; `github.com-work` is how people with several keys call it.
+#: Repository URLs on github.com; people with several SSH keys use host aliases such as `github.com-work`.
 _ON_GITHUB = re.compile(
     r"(?:(?:https?|ssh|git)://(?:[^/@\s]*@)?|[^/@\s]*@)?(?:www\.|ssh\.)?github\.com(?:-[\w.-]+)?(?::\d+(?=/))?[:/]/?"
     r"([\w.-]+/[\w.-]+?)(?:\.git)?/?",
@@ -48,14 +48,14 @@ _ON_GITHUB = re.compile(
 
 
 def on_github(address: str) -> str:
-    """Return `owner/name`, as it is written, for the address of a repository on github.com; "" for any other."""
+    """Return `owner/name` as written in the URL of a repository on github.com, or "" for any other *address*."""
     match = _ON_GITHUB.fullmatch(address)
 
     return match[1] if match else ""
 
 
 def normalise(text: str) -> str:
-    """Return `owner/name` for such a text or its address on any host, "" for ""; raise UsageError for another text."""
+    """Return `owner/name` for such a text or a URL on any host, "" for ""; raise UsageError for any other text."""
     if not text:
         return ""
     match = _REPOSITORY.fullmatch(text)
@@ -66,13 +66,13 @@ def normalise(text: str) -> str:
 
 
 def in_home(text: str, home: str) -> str:
-    """Return what *text* means in a home of repository *home*, in the spelling that is compared: "" means *home*."""
+    """Return the comparable form of the repository *text*, where "" means the home's repository *home*."""
     return comparable(text) or comparable(home)
 
 
-@lru_cache(maxsize=256)  # asked with every write, of few repositories
+@lru_cache(maxsize=256)  # called with every write, for few repositories
 def parse_issue(text: str) -> tuple[int, str] | None:
-    """Return number and repository ("": not said) of `3`, `#3`, `owner/name#3` or the address of an issue."""
+    """Return number and repository ("" if not given) of `3`, `#3`, `owner/name#3` or the URL of an issue."""
     match = re.fullmatch(r"(?:https?://[^/\s]+/)?(?:([\w.-]+/[\w.-]+))?(?:#|/issues/)?([0-9]{1,18})/?", text.strip())
     if match is None or (match[1] is None) is ("/" in text):
         return None
@@ -80,22 +80,22 @@ def parse_issue(text: str) -> tuple[int, str] | None:
     return int(match[2]), match[1] or ""
 
 
-@lru_cache(maxsize=256)  # asked with every write, of few repositories
+@lru_cache(maxsize=256)  # called with every write, for few repositories
 def comparable(text: str) -> str:
-    """Return `normalise(text)`, or *text* where it names none: what an old document says is not refused any more."""
+    """Return `normalise(text)`, or *text* if it is not a repository: old documents must not be refused."""
     try:
         return normalise(text)
     except UsageError:
         return text
 
 
-# A quoted name cannot stand in `X | Y` at run time, hence Union.
-JsonValue: TypeAlias = Union[bool, int, float, str, list["JsonValue"], dict[str, "JsonValue"], None]  # noqa: UP007 - see above
+# `X | Y` does not accept a quoted name at run time, hence Union.
+JsonValue: TypeAlias = Union[bool, int, float, str, list["JsonValue"], dict[str, "JsonValue"], None]  # noqa: UP007 - needs Union, see above
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 
 def _make_encoder() -> Callable[[object], str]:
-    """Return what writes a value as strict JSON; where json has its encoder in C, that one is made once."""
+    """Return a function that writes strict JSON; if json has its C encoder, that is made only once."""
     strict = json.JSONEncoder(allow_nan=False)
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -106,13 +106,13 @@ def _make_encoder() -> Callable[[object], str]:
     return lambda value: "".join(chunks(value, 0))
 
 
-#: Writes a value as JSON text in ASCII; raises ValueError, TypeError or RecursionError for what JSON cannot hold.
-#: `JSONEncoder.encode` makes its encoder anew for each value, and every step of a workflow writes a dozen.
+#: Writes a value as JSON text in ASCII; raises ValueError, TypeError or RecursionError for values that are not JSON.
+#: `JSONEncoder.encode` would make an encoder per value, and every step of a workflow writes a dozen values.
 strict_json = _make_encoder()
 
 
-#: The variables that hold adw's own secrets, by all their names. No process that adw starts for somebody else gets
-#: them: with them it could act in adw's name. A secret of the settings that is not here fails a test.
+#: All environment variables with adw's own secrets. No process that adw starts for somebody else gets them, because it
+#: could then act in adw's name. A test fails if a secret of the settings is missing here.
 OWN_SECRETS = frozenset(
     {
         "ADW_DATABASE_URL",
@@ -131,14 +131,14 @@ OWN_SECRETS = frozenset(
 )
 
 
-# --- times and sizes as people say them ------------------------------------------------------------------------
+# --- times and sizes for people --------------------------------------------------------------------------------
 
-#: Seconds -> the unit that they make up.
+#: (seconds per unit, unit), largest first.
 _AGES = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def age(seconds: float) -> str:
-    """Return how long ago something was, in its largest unit."""
+    """Return how long ago (or how far ahead) something is, in its largest unit."""
     for size, unit in _AGES:
         if abs(seconds) >= size:
             count = int(abs(seconds) // size)
@@ -152,12 +152,12 @@ _BLANK = re.compile(r"\s+")
 
 
 def fingerprint(klass: str, message: str) -> str:
-    """Return what two failures have in common that are the same but for numbers, hashes and line breaks."""
+    """Return a key that is equal for failures that differ only in numbers, hashes and line breaks."""
     return f"{klass}:{_BLANK.sub(' ', _NUMBER.sub('#', message.lower())).strip()}"
 
 
 def span(seconds: float) -> str:
-    """Return how long something takes, such as `0.04 s`, `4.2 s`, `12 s`, `2 min 5 s`, `1 h 3 min` or `2 d 4 h`."""
+    """Return a duration as text, such as `0.04 s`, `4.2 s`, `12 s`, `2 min 5 s`, `1 h 3 min` or `2 d 4 h`."""
     if seconds < 1.0:
         return f"{seconds:.2f} s"
     if seconds < 10.0:
@@ -174,31 +174,31 @@ def span(seconds: float) -> str:
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes as people say it, such as `5 GB`, `1.25 GB`, `512 MB` or `0.2 MB`."""
+    """Return a number of bytes as text, such as `5 GB`, `1.25 GB`, `512 MB` or `0.2 MB`."""
     number, unit = (size / 2**30, "GB") if size >= 2**30 else (round(size / 2**20, 1), "MB")
 
     return f"{number:.2f}".rstrip("0").rstrip(".") + f" {unit}"
 
 
-# --- what sentences are made of --------------------------------------------------------------------------------
+# --- parts of messages -----------------------------------------------------------------------------------------
 
 
 def said(value: object) -> str:
-    """Return *value* as text, also when it does not want to be one."""
+    """Return *value* as text, even if its `__str__` raises."""
     try:
         return str(value)
-    except Exception as exc:  # noqa: BLE001 - a stranger's __str__ may raise anything
+    except Exception as exc:  # noqa: BLE001 - a foreign __str__ may raise anything
         return f"<{type(value).__name__}: no text, {type(exc).__name__}>"
 
 
 def shown(value: object) -> str:
-    """Return *value* as a sentence shows it: short."""
+    """Return the repr of *value* for a message, shortened to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def shortened(text: str, width: int) -> str:
-    """Return *text* cut to *width* characters, the cut shown as three dots."""
+    """Return *text* cut to *width* characters, with three dots if it was cut."""
     return text if len(text) <= width else text[: width - 3].rstrip() + "..."
 
 
@@ -208,19 +208,19 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return the known name that looks most like *name*, "" when none does."""
-    import difflib  # noqa: PLC0415 - only needed when something is wrong already
+    """Return the known name most similar to *name*, or ""."""
+    import difflib  # noqa: PLC0415 - needed only for errors
 
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.7)), "")
 
 
 def meant(name: str, known: Collection[str]) -> str:
-    """Return how a sentence about the unknown *name* goes on: `, did you mean X?`, else nothing."""
+    """Return `, did you mean X?` to append to a message about the unknown *name*, or ""."""
     near = nearest(name, known)
 
     return f", did you mean {near}?" if near else ""
 
 
 def hint(name: str, known: Collection[str], there_are: str = "there are") -> str:
-    """Return how a sentence about the unknown *name* goes on: with the one that was meant, else with all there are."""
+    """Return the end of a message about the unknown *name*: the likely name, or else all known ones."""
     return meant(name, known) or f"; {there_are}: {', '.join(known)}"

@@ -1,8 +1,8 @@
 """
 `ADWState`: the state of one workflow, for scripts and library users.
 
-A thin face over store and ownership. It changes nothing by itself: every write goes through `Ownership.own`, so a live
-owner is never overwritten, and what only the state machine or the store may set is refused here.
+A thin facade of store and ownership. Every write goes through `Ownership.own`, so a live owner is never overwritten;
+fields that only the state machine or the store may set are refused here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _STORE = "the store sets it with each revision"
 _MACHINE = "the state machine sets it"
 
-#: Fields that are not for library users to set -> why.
+#: Fields that library users may not set -> why.
 RESERVED_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "adw_id": "an id never changes",
@@ -60,7 +60,7 @@ RESERVED_FIELDS: Mapping[str, str] = MappingProxyType(
 
 
 class ADWState:
-    """The state of one workflow, as it was when it was loaded or last saved."""
+    """The state of one workflow as last loaded or saved."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ADWState:
         notices: tuple[LoadNotice, ...] = (),
         **_fields: object,
     ) -> None:
-        """For `load` and `create`; raise UsageError, which names these two, when it is called with anything else."""
+        """Called by `load` and `create`; raise UsageError naming these two for any other call."""
         if not isinstance(document, WorkflowDocument) or home is None or _others or _fields:
             adw_id = repr(document) if isinstance(document, str) else "adw_id"
             raise UsageError(
@@ -79,7 +79,7 @@ class ADWState:
             )
         self._document = document
         self._home = home
-        self.notices = notices  #: what was noticed while it was loaded
+        self.notices = notices  #: notices of the loading
 
     @classmethod
     def create(
@@ -92,11 +92,11 @@ class ADWState:
         **fields: JsonValue,
     ) -> Self:
         """
-        Make a workflow that belongs to *issue_number*, store it with its lock on the issue, and return it.
+        Create a workflow for *issue_number*, store it together with its issue lock, and return it.
 
-        Without *adw_id* it gets a new one, without *repository* that of the home. *fields* are set as by `update`. It
-        has no phases and no worker runs it: for that there is `adw run`. Raises IssueLocked when another workflow has
-        the issue, StateExists for an id that is taken, UsageError and StateInvalid as `update` does.
+        The defaults are a new *adw_id* and the *repository* of the home. *fields* are set as by `update`. The workflow
+        has no phases and no worker runs it: use `adw run` for that. Raises IssueLocked if another workflow has the
+        issue, StateExists if the id is taken, and UsageError and StateInvalid as `update` does.
         """
         in_use = home or default_home.get()
         _refuse_reserved(fields)
@@ -117,9 +117,9 @@ class ADWState:
     @classmethod
     def load(cls, adw_id: str, logger: logging.Logger | None = None, *, home: Home | None = None) -> Self:
         """
-        Return the last valid revision; raise StateNotFound or StateCorrupt, never None.
+        Return the last valid revision, never None; raise StateNotFound or StateCorrupt.
 
-        What was noticed on the way (migrated, recovered, changed by hand) is in `notices` and goes to *logger*.
+        Notices (migrated, recovered, changed by hand) are in `notices` and are logged to *logger*.
         """
         in_use = home or default_home.get()
         loaded = in_use.store.load(check_adw_id(adw_id))
@@ -142,20 +142,20 @@ class ADWState:
 
     @property
     def data(self) -> JsonObject:
-        """A copy of everything, as plain JSON; changing it changes nothing here."""
+        """A copy of the document as plain JSON; changes to it have no effect."""
         return self._document.to_plain()
 
     def get(self, key: str, default: JsonValue = None) -> JsonValue:
-        """Return the value of *key*, also one that adw does not know, or *default* when it is missing or null."""
+        """Return the value of *key*, known to adw or not, or *default* if it is missing or null."""
         value = self.data.get(key)
         return default if value is None else value
 
     def save(self) -> Self:
         """
-        Store the changes made to `document`, under ownership; nothing is written when nothing was changed.
+        Store the changes made to `document` under ownership; without changes nothing is written.
 
-        Raises StateConflict when the workflow was written since it was loaded, WorkflowBusy when a live owner has it,
-        UsageError for a changed field that is not yours to set, StateInvalid for a value of the wrong kind.
+        Raises StateConflict if the workflow was written since it was loaded, WorkflowBusy if it has a live owner,
+        UsageError for a changed reserved field, StateInvalid for a value of the wrong type.
         """
         with self._home.ownership.own(self.adw_id) as owned:
             if owned.document.revision != self._document.revision:
@@ -169,9 +169,8 @@ class ADWState:
         """
         Change fields of the newest revision and store it: load, change and save in one block of ownership.
 
-        Unknown keys are kept as they are. Changes made to `document` and not saved are dropped. Raises UsageError for
-        fields that are not yours to set, StateInvalid for a value of the wrong kind, WorkflowBusy when a live owner has
-        the workflow.
+        Unknown keys are kept. Unsaved changes to `document` are dropped. Raises UsageError for reserved fields,
+        StateInvalid for a value of the wrong type, WorkflowBusy if the workflow has a live owner.
         """
         _refuse_reserved(changes)
         with self._home.ownership.own(self.adw_id) as owned:
@@ -200,11 +199,11 @@ def _refuse_reserved(changes: Mapping[str, JsonValue]) -> None:
     for key in changes:
         if key in RESERVED_FIELDS:
             raise UsageError(f"{key} cannot be set here: {RESERVED_FIELDS[key]}")
-    serialization.to_bytes(changes)  # a value that would not come back the same is refused by name
+    serialization.to_bytes(changes)  # refuses, by name, values that would not be read back unchanged
 
 
 def _store(owned: OwnedWorkflow, changes: JsonObject) -> WorkflowDocument:
-    """Store *changes*, checked field by field, as the next revision; return what is stored then."""
+    """Store *changes*, checked field by field, as the next revision; return the stored document."""
     _refuse_reserved(changes)
     before = owned.document.to_plain()
     if not _difference(before, {**before, **changes}):

@@ -1,9 +1,9 @@
 """
-The steps that bring an old document to the current version: 1.0 -> 2.0 -> 3.0.
+The migration steps from an old document to the current version: 1.0 -> 2.0 -> 3.0.
 
-Pure: JSON object in, new JSON object out, the argument untouched. What cannot be told is never guessed into a state
-that runs: it becomes `paused`, with the reason. Version 1.0 is every file that older ADW set-ups wrote; none of them
-has a `state_version`.
+Pure: JSON object in, new JSON object out, the argument unchanged. A workflow whose state cannot be determined never
+gets a running state by guessing: it becomes `paused`, with the reason. Version 1.0 is any file that older ADW set-ups
+wrote; none of them has a `state_version`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.identifiers import JsonObject, JsonValue, shown
 from adws.adw_modules.timestamps import UNKNOWN_MOMENT
 
-# --- what the script names of older ADW set-ups say about a workflow ------------------------------------------------
+# --- the script names of older ADW set-ups -------------------------------------------------------------------------
 #
-# `all_adws` lists the scripts that were *started*, so the last one that names a phase says where the work stood, not
+# `all_adws` lists the scripts that were *started*, so the last one that names a phase shows how far the work got, not
 # what was finished.
 
 
-#: What a script does -> the state it runs under. `patch` plans before it builds; `validate` runs after the plan.
+#: Word in a script's name -> the state it runs in. `patch` plans before it builds; `validate` runs after the plan.
 PHASE_OF_WORD: Mapping[str, str] = MappingProxyType(
     {
         "plan": "planning",
@@ -41,14 +41,14 @@ PHASE_OF_WORD: Mapping[str, str] = MappingProxyType(
     }
 )
 PHASE_STATES = frozenset(PHASE_OF_WORD.values())
-#: Every state a workflow can be in, by value.
+#: The values of all workflow states.
 STATES = PHASE_STATES | {"pending", "completed", "failed", "paused", "rolled_back", "abandoned"}
-#: Scripts that run a whole pipeline without naming its phases: all that is known is that it was begun.
+#: Scripts that run a whole pipeline without naming its phases: only its start is known.
 WHOLE_PIPELINES = frozenset({"sdlc", "sdlc_zte", "sdlc_complete", "sdlc_complete_zte", "lightweight", "stepwise"})
 
 
 def state_named(value: JsonValue) -> str | None:
-    """Return the state that *value* names, whatever its case; None when it names none."""
+    """Return the state that *value* names in any case, or None."""
     word = value.strip().lower().removeprefix("workflowstate.") if isinstance(value, str) else ""
 
     return word if word in STATES else None
@@ -60,7 +60,7 @@ def short_name(script: str) -> str:
 
 
 def phase_of(scripts: Sequence[str]) -> str | None:
-    """Return the state of the last script that names a phase; a chain stands where its last element does."""
+    """Return the state of the last script that names a phase; in a chain its last word counts."""
     names = [short_name(script) for script in scripts]
     for name in reversed(names):
         phase = PHASE_OF_WORD.get(name.rpartition("_")[2])
@@ -71,7 +71,7 @@ def phase_of(scripts: Sequence[str]) -> str | None:
 
 
 def workflow_name(template: JsonValue, scripts: Sequence[str]) -> str | None:
-    """Return the likely name of the workflow: its template, else the last chain that ran, else its steps in order."""
+    """Return the likely name of the workflow: its template, else its last chain, else its steps in order."""
     if isinstance(template, str) and short_name(template):
         return short_name(template)
 
@@ -84,7 +84,7 @@ def workflow_name(template: JsonValue, scripts: Sequence[str]) -> str | None:
     return "_".join(dict.fromkeys(name for name in names if name in PHASE_OF_WORD)) or None
 
 
-# --- a document on its way to the next version ---------------------------------------------------------------------
+# --- a document during a migration ---------------------------------------------------------------------------------
 
 _TEXTS = ("branch_name", "plan_file", "worktree_path", "issue_class", "model_set", "terminal_reason")
 _NUMBERS = ("issue_number", "backend_port", "frontend_port", "pr_number")
@@ -94,9 +94,9 @@ _WHOLE_NUMBER = re.compile(r"#?([0-9]{1,15})")
 
 class MigrationDraft:
     """
-    A document on its way to the next version; the one it was made of stays as it is.
+    A copy of a document that is migrated to the next version.
 
-    Nothing that stood in it is lost: a value the schema has no field for moves to `legacy_<key>`, with a warning.
+    No value is lost: one that does not fit the schema moves to `legacy_<key>`, with a warning.
     """
 
     def __init__(self, data: JsonObject) -> None:
@@ -110,7 +110,7 @@ class MigrationDraft:
         self.fields.pop("warnings", None)
 
     def set_aside(self, key: str, why: str) -> None:
-        """Move the value of *key* to a name no schema uses, and say so."""
+        """Move the value of *key* to a name that no schema uses, and add a warning."""
         name = f"legacy_{key}"
         while name in self.fields:
             name = f"legacy_{name}"
@@ -119,14 +119,14 @@ class MigrationDraft:
         self.warnings.append(f"{key} {why}; its old value is kept as {name}")
 
     def settle(self, key: str, value: JsonValue, why: str) -> None:
-        """Give *key* its clean *value*; None where something stood means that it could not be used."""
+        """Set *key* to its clean *value*; if that is None, set an unusable old value aside."""
         if value is None and self.fields.get(key) not in (None, ""):
             self.set_aside(key, why)
 
         self.fields[key] = value
 
     def settle_fields(self) -> None:
-        """Bring every field that versions 1.0 and 2.0 know to its type."""
+        """Convert every field of versions 1.0 and 2.0 to its type."""
         fields = self.fields
         for key in _TEXTS:
             value = fields.get(key)
@@ -167,7 +167,7 @@ class MigrationDraft:
         return [script for script in result if isinstance(script, str)] if isinstance(result, list) else []
 
     def moves(self) -> list[JsonObject]:
-        """Return the entries of the history that are moves from one state to another."""
+        """Return the history entries that are state changes."""
         result = self.fields.get("state_history")
         return [entry for entry in result if is_move(entry)] if isinstance(result, list) else []
 
@@ -176,7 +176,7 @@ class MigrationDraft:
 
 
 def whole_number_in(value: JsonValue) -> int | None:
-    """Return the positive whole number written in *value*: 7, "7" and "#7" are the same."""
+    """Return the positive whole number in *value* (7, "7" and "#7" are the same), or None."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return None
 
@@ -185,7 +185,7 @@ def whole_number_in(value: JsonValue) -> int | None:
 
 
 def moment_in(value: JsonValue) -> str | None:
-    """Return the timestamp in *value* in our spelling, None when it is not one."""
+    """Return the timestamp in *value* in adw's format, or None if it is not one."""
     if not isinstance(value, str):
         return None
     try:
@@ -195,7 +195,7 @@ def moment_in(value: JsonValue) -> str | None:
 
 
 def is_move(entry: JsonValue) -> TypeGuard[JsonObject]:
-    """Say whether *entry* is a move of a history: from, to, and metadata that is an object or missing."""
+    """Return whether *entry* is a move in a history: from, to, and metadata that is an object or missing."""
     return (
         isinstance(entry, dict)
         and isinstance(entry.get("from"), str)
@@ -205,7 +205,7 @@ def is_move(entry: JsonValue) -> TypeGuard[JsonObject]:
 
 
 def _clean_move(move: JsonObject, born: JsonValue) -> JsonObject:
-    """Return *move* with states in our spelling and a moment that sorts: an empty one becomes the creation."""
+    """Return *move* with normalised states and a sortable timestamp; a missing one becomes the creation time."""
     clean: JsonObject = {
         "from": state_named(move["from"]) or move["from"],
         "to": state_named(move["to"]) or move["to"],
@@ -236,7 +236,7 @@ FIELDS_V2: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: `source` of the move that stands for all that happened before version 2.0.
+#: `source` of the move that represents the history before version 2.0.
 V1_SOURCE = "v1_migration"
 
 _OWNER_AND_NAME = r"([A-Za-z0-9][\w.-]*/[\w.-]*?\w[\w.-]*?)"
@@ -250,7 +250,7 @@ _REPOSITORY_URL = re.compile(
 
 
 def v1_to_v2(data: JsonObject) -> JsonObject:
-    """Return a 1.0 document as 2.0: one `current_state`, placed by `status` and `all_adws`."""
+    """Return a 1.0 document as 2.0: one `current_state`, derived from `status` and `all_adws`."""
     draft = MigrationDraft(data)
     fields = draft.fields
     if fields.get("issue_number") in (None, ""):
@@ -272,7 +272,7 @@ def v1_to_v2(data: JsonObject) -> JsonObject:
 
 
 def _place_by_status(status: JsonValue, phase: str | None) -> tuple[str, str | None]:
-    """Return the state a 1.0 *status* stands for, and why when it is not the one that was named."""
+    """Return the state for a 1.0 *status*, and the reason if it is not the named one."""
     if status is None or status == "":
         return "paused", "imported without a status"
     if isinstance(status, str) and status.strip().lower() == "running":
@@ -283,7 +283,7 @@ def _place_by_status(status: JsonValue, phase: str | None) -> tuple[str, str | N
 
 
 def _settle_return(draft: MigrationDraft, phase: str | None) -> None:
-    """Write down where a paused or failed workflow goes on: what it says itself, else its history, else *phase*."""
+    """Set where a paused or failed workflow resumes: its own field, else from its history, else *phase*."""
     state = draft.fields["current_state"]
     ways = (
         ("resume_state", "paused", PHASE_STATES | {"pending"}, "pending"),
@@ -297,7 +297,7 @@ def _settle_return(draft: MigrationDraft, phase: str | None) -> None:
 
 
 def _left_for(draft: MigrationDraft, state: str) -> str | None:
-    """Return the phase that the last move into *state* came from."""
+    """Return the phase from which the last move into *state* came, or None."""
     origin = next((move["from"] for move in reversed(draft.moves()) if move["to"] == state), None)
 
     return state_named(origin) if origin in PHASE_STATES else None
@@ -306,7 +306,7 @@ def _left_for(draft: MigrationDraft, state: str) -> str | None:
 def _record_move(
     draft: MigrationDraft, came_from: JsonValue, moved_at: str, metadata: JsonObject, reason: str | None
 ) -> None:
-    """Add the move that the migration made; its `source` exempts it from the check against the state table."""
+    """Add the migration's move to the history; its `source` exempts it from the check against the state table."""
     if reason:
         metadata["reason"] = reason
         draft.warnings.append(reason)
@@ -320,7 +320,7 @@ def _record_move(
 
 
 def v2_to_v3(data: JsonObject) -> JsonObject:
-    """Return a 2.0 document as 3.0: what it owns becomes resources that a rollback knows."""
+    """Return a 2.0 document as 3.0: what it owns becomes resources that a rollback can remove."""
     draft = MigrationDraft(data)
     draft.settle_fields()
     fields = draft.fields
@@ -340,7 +340,7 @@ def v2_to_v3(data: JsonObject) -> JsonObject:
 
 
 def _settle_state(draft: MigrationDraft) -> None:
-    """Settle the state, and end the history with a move that says who wrote what stands before it."""
+    """Settle the state, and if needed end the history with a move whose source marks the entries before it."""
     result, status = draft.fields.get("current_state"), draft.fields.pop("status", None)
     state = state_named(result)
     moves = draft.moves()
@@ -361,7 +361,7 @@ def _settle_state(draft: MigrationDraft) -> None:
 
 
 def _is_accounted_for(moves: Sequence[JsonObject], state: str | None) -> bool:
-    """Say whether the history explains *state* without a further move: nothing happened yet, or 1.0 came before."""
+    """Return whether the history explains *state*: nothing happened yet, or the 1.0 migration added its move."""
     if not moves:
         return state == "pending"
 
@@ -370,7 +370,7 @@ def _is_accounted_for(moves: Sequence[JsonObject], state: str | None) -> bool:
 
 
 def repository_in(value: JsonValue) -> str | None:
-    """Return `owner/name` from such a text or from an address on any host; only a final `.git` is cut off."""
+    """Return `owner/name` from such a text or a URL on any host, or None; only a final `.git` is removed."""
     if not isinstance(value, str):
         return None
 
@@ -413,7 +413,7 @@ def _new_in_v3(draft: MigrationDraft) -> JsonObject:
 
 
 def _is_merged(fields: JsonObject) -> bool:
-    """Say whether anything shows that the pull request was merged: then nothing may be rolled back."""
+    """Return whether anything shows that the pull request was merged: then nothing may be rolled back."""
     return (
         fields.get("pr_merged") is True
         or fields.get("merge_status") == "success"
@@ -422,7 +422,7 @@ def _is_merged(fields: JsonObject) -> bool:
 
 
 def _issue(request: JsonValue) -> JsonValue:
-    """Return the issue as far as the request in plain text tells: its first line is the title."""
+    """Return the issue from the plain-text *request*, whose first line is the title, or None if it is empty."""
     text = request.strip() if isinstance(request, str) else ""
     if not text:
         return None
@@ -431,7 +431,7 @@ def _issue(request: JsonValue) -> JsonValue:
     return {"title": title.strip(), "body": body.strip(), "author": None, "url": None, "labels": []}
 
 
-#: field -> kind of resource, and what its undo has to know, in the order they were made.
+#: (field, kind of resource, data for its undo), in the order in which they were made.
 _ADOPTED: tuple[tuple[str, str, Callable[[JsonValue], JsonObject]], ...] = (
     ("branch_name", "branch", lambda value: {"branch": value}),
     ("worktree_path", "worktree", lambda value: {"path": value}),
@@ -442,7 +442,7 @@ _ADOPTED: tuple[tuple[str, str, Callable[[JsonValue], JsonObject]], ...] = (
 
 
 def _adopted(fields: JsonObject) -> Iterator[JsonValue]:
-    """Yield what the workflow made before adw kept a ledger, so that a later rollback knows it."""
+    """Yield the resources that the workflow made before adw kept a ledger, so that a rollback finds them."""
     for field, kind, undo in _ADOPTED:
         value = fields[field]
         if value:
@@ -463,7 +463,7 @@ def _cost(fields: JsonObject) -> JsonObject:
 
 
 def _dollars(value: JsonValue) -> float | None:
-    """Return an amount of money; None for what is not a number, or less than nothing."""
+    """Return *value* as US dollars, or None if it is not a number, negative or absurdly large."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
 

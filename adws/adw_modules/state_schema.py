@@ -1,8 +1,8 @@
 """
-Versions of a workflow's document, and the way from any old one to the current one.
+Versions of a workflow's document, and the migration of any old one to the current one.
 
-Pure, and free of pydantic, so that viewers can read old files. `migrate` walks the shortest chain of registered steps,
-never changes its argument, and says which step failed.
+Pure and free of pydantic, so that viewers can read old files. `migrate` runs the shortest chain of registered steps,
+never changes its argument, and reports which step failed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from adws.adw_modules.state_migrations import FIELDS_V2, v1_to_v2, v2_to_v3
 Migration: TypeAlias = Callable[[JsonObject], JsonObject]
 Step: TypeAlias = tuple[str, str]
 
-#: Version of the schema in `document.py`, the only one that is ever written.
+#: Version of the schema in `document.py`, the only one ever written.
 CURRENT_VERSION = "3.0"
-#: What a document without a version is.
+#: Version of a document that names none.
 UNVERSIONED = "1.0"
 
 _VERSION = re.compile(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?")
 
 
 class StateSchema:
-    """Which versions there are, and which one is written."""
+    """The readable versions and the one that is written."""
 
     CURRENT_VERSION = CURRENT_VERSION
 
@@ -48,7 +48,7 @@ class StateSchema:
 
 
 def normalise_version(value: JsonValue) -> str:
-    """Return "2.0" for 2, 2.0, "2" and "2.0"; raise NoMigrationPath for what is not a version."""
+    """Return "2.0" for 2, 2.0, "2" and "2.0"; raise NoMigrationPath if *value* is not a version."""
     match = None if isinstance(value, bool) else _VERSION.fullmatch(str(value).strip())
     if match is None:
         raise NoMigrationPath(f"{value!r} is not a schema version: one looks like {CURRENT_VERSION!r}")
@@ -57,7 +57,7 @@ def normalise_version(value: JsonValue) -> str:
 
 
 def version_of(data: Mapping[str, JsonValue]) -> str:
-    """Return the version of a document; one without a version is the oldest, because no old file has any."""
+    """Return the version of a document; without one it is the oldest, whose files never have a version."""
     result = data.get("state_version")
 
     return UNVERSIONED if result is None else normalise_version(result)
@@ -65,9 +65,9 @@ def version_of(data: Mapping[str, JsonValue]) -> str:
 
 def backup_name(file_name: str, version: str, number: int = 1) -> str:
     """
-    Return the name under which the *version* of a file is kept beside it when it is upgraded.
+    Return the name of the backup beside a file that is upgraded from *version*.
 
-    A backup is never overwritten: when the name is taken by other bytes, ask for the next *number*.
+    A backup is never overwritten: if the name is taken by different bytes, use the next *number*.
     """
     counted = "" if number == 1 else f".{number}"
 
@@ -80,10 +80,10 @@ def _rank(version: str) -> tuple[int, ...]:
 
 class MigrationRegistry:
     """
-    Steps from one version to another, and the walk along them.
+    Migration steps between versions, and the migration along them.
 
-    `StateMigration` is the one that documents are loaded with. Make another, or a `copy()`, to try steps out without
-    leaving them behind.
+    `StateMigration` is the registry that documents are loaded with. Make another one, or a `copy()`, to try steps out
+    without registering them there.
     """
 
     def __init__(self, current_version: str = CURRENT_VERSION) -> None:
@@ -91,12 +91,12 @@ class MigrationRegistry:
         self._steps: dict[Step, Migration] = {}
 
     @property
-    def MIGRATIONS(self) -> Mapping[str, Migration]:  # noqa: N802 - the name by which this table is known
-        """The steps as a read-only table, by names like `1.0->2.0`."""
+    def MIGRATIONS(self) -> Mapping[str, Migration]:  # noqa: N802 - the public name of this table
+        """The steps as a read-only mapping, with keys such as `1.0->2.0`."""
         return MappingProxyType({f"{start}->{end}": step for (start, end), step in self._steps.items()})
 
     def register_migration(self, from_version: str, to_version: str) -> Callable[[Migration], Migration]:
-        """Return a decorator that adds a step; it must lead upwards, and there may be only one for each pair."""
+        """Return a decorator that adds a step; it must lead to a higher version, and each pair has only one step."""
         start, end = normalise_version(from_version), normalise_version(to_version)
         if _rank(start) >= _rank(end):
             raise UsageError(f"a migration leads to a higher version, but {start} -> {end} does not")
@@ -110,11 +110,11 @@ class MigrationRegistry:
         return register
 
     def registered(self) -> tuple[Step, ...]:
-        """Return every step there is, lowest first."""
+        """Return all steps, lowest first."""
         return tuple(sorted(self._steps, key=lambda step: (_rank(step[0]), _rank(step[1]))))
 
     def path(self, from_version: str, to_version: str) -> list[Step]:
-        """Return the fewest steps that lead from one version to the other; raise NoMigrationPath."""
+        """Return the shortest chain of steps between two versions; raise NoMigrationPath."""
         start, end = normalise_version(from_version), normalise_version(to_version)
         ways: dict[str, list[Step]] = {start: []}
         waiting = deque([start])
@@ -130,7 +130,7 @@ class MigrationRegistry:
         return ways[end]
 
     def migrate(self, data: JsonObject) -> JsonObject:
-        """Return *data* in the current version as a new object; what is current already comes back equal."""
+        """Return *data* in the current version as a new object; current data is returned equal."""
         if not isinstance(data, dict):
             raise StateInvalid(f"a document is a JSON object, not {type(data).__name__}")
         try:
@@ -147,7 +147,7 @@ class MigrationRegistry:
         for step in self.path(version, self.current_version):
             try:
                 migrated = {**self._steps[step](migrated), "state_version": step[1]}
-            except Exception as exc:  # whatever a step raises, the report has to name the step
+            except Exception as exc:  # whatever a step raises, the error must name the step
                 raise MigrationFailed(*step, exc) from exc
         if version == self.current_version:
             migrated["state_version"] = version
@@ -155,7 +155,7 @@ class MigrationRegistry:
         return migrated
 
     def copy(self, current_version: str | None = None) -> MigrationRegistry:
-        """Return a registry with the same steps that can be added to without changing this one."""
+        """Return a registry with the same steps that can be extended without changing this one."""
         twin = MigrationRegistry(current_version or self.current_version)
         twin._steps = dict(self._steps)
 
@@ -170,5 +170,5 @@ StateMigration = MigrationRegistry()
 StateMigration.register_migration("1.0", "2.0")(v1_to_v2)
 StateMigration.register_migration("2.0", "3.0")(v2_to_v3)
 
-#: The name older code knows this step by.
+#: The name of this step in older code.
 migrate_v1_to_v2 = v1_to_v2

@@ -1,10 +1,10 @@
 """
-Structured logging for workflows: one JSON line for each record, without secrets.
+Structured logging for workflows: one JSON line per record, without secrets.
 
-Values are made plain and redacted before any handler sees them, the traceback too. All workflows share one logger,
-`adw`: the standard library keeps every logger it ever made, so one for each id and phase would fill the memory of a
-daemon. The name `adw.<id>.<phase>` is in the record (`record.name`) all the same, and an application that asked for the
-logger of that name gets its records there. To handlers that are not adw's the message of a record is its JSON line.
+Values, tracebacks included, are converted to plain JSON and redacted before any handler sees them. All workflows share
+one logger, `adw`: the standard library never frees loggers, so one per id and phase would fill the memory of a daemon.
+The record still has the name `adw.<id>.<phase>` (`record.name`), and an application that asked for the logger of that
+name gets its records there. For handlers that are not adw's, the message of a record is its JSON line.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id, said, strict_json
 from adws.adw_modules.redaction.redactor import Redactor
 
-# --- where log lines go: a file for each workflow, and a terminal or a pipe ---------------------------------------
+# --- handlers: a file for each workflow, and a terminal or a pipe --------------------------------------------------
 #
-# The work never stops for the log. A full disk, a broken pipe, a deleted directory or a closed stream is counted and
-# said once on standard error. Several processes may write the same file: each line is one append, and the file is only
-# moved aside under a lock.
+# Logging never stops the work. A full disk, a broken pipe, a deleted directory or a closed stream is counted and
+# reported once on stderr. Several processes may write the same file: each line is one append, and the file is rotated
+# only under a lock.
 
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class QuietHandler(logging.Handler, ABC):
-    """A handler of ours that writes lines to one place: its failures are counted and said once, never raised."""
+    """An adw handler that writes lines to one target: failures are counted and reported once, never raised."""
 
-    #: What is written to, for messages.
+    #: Name of the target, for messages.
     target = "the log"
 
     def __init__(self) -> None:
@@ -57,21 +57,21 @@ class QuietHandler(logging.Handler, ABC):
 
     @abstractmethod
     def write_line(self, line: str) -> None:
-        """Write one line, or several with line breaks between them; may raise."""
+        """Write one line, or several separated by line breaks; may raise."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write *record*, or count that it could not be written."""
+        """Write *record*, or count the failure."""
         try:
             self.write_line(self.format(record))
-        except Exception as exc:  # noqa: BLE001 - a sink: whatever happens here must not reach the work
+        except Exception as exc:  # noqa: BLE001 - an error of the log must not reach the work
             self._count(1, exc)
 
     def emit_lines(self, adw_id: str, lines: Sequence[str]) -> None:
-        """Write lines about any workflow at once, or count that they could not be written."""
+        """Write several lines at once, whatever their workflow, or count the failures."""
         del adw_id
         try:
             self.write_line("\n".join(lines))
-        except Exception as exc:  # noqa: BLE001 - a sink: whatever happens here must not reach the work
+        except Exception as exc:  # noqa: BLE001 - an error of the log must not reach the work
             self._count(len(lines), exc)
 
     def _count(self, failures: int, exc: Exception) -> None:
@@ -80,13 +80,13 @@ class QuietHandler(logging.Handler, ABC):
         self.failures += failures
 
 
-#: A log file that reaches this size is rotated, and so many rotated files are kept.
+#: Size at which a log file is rotated, and the number of rotated files kept.
 MAX_LOG_BYTES = 10 * 2**20
 LOG_BACKUPS = 3
 
 
 class StreamLog(QuietHandler):
-    """Lines to a stream. One that is backed by a file descriptor is written to directly, a line at a time."""
+    """Writes lines to a stream, directly to its file descriptor if it has one, one line per write."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class StreamLog(QuietHandler):
         self.target = f"the log to {getattr(stream, 'name', 'its stream')}"
 
     def write_line(self, line: str) -> None:
-        """Write past the stream's buffer: what stays in the buffer of a broken pipe fails again at exit."""
+        """Bypass the stream's buffer: data left in the buffer of a broken pipe would fail again at exit."""
         self.stream.flush()
         try:
             descriptor = self.stream.fileno()
@@ -110,10 +110,10 @@ class StreamLog(QuietHandler):
 
 class LogFile(QuietHandler):
     """
-    Lines to a file that is moved aside when it is full: `adw.log`, `adw.log.1`, ...
+    Writes lines to a file that is rotated when it is full: `adw.log`, `adw.log.1`, ...
 
-    A writer holds a shared lock while it appends and an exclusive one while it moves files; both are only tried, never
-    waited for, because a stopped process must not stop another. If the lock is busy the line is written all the same.
+    A writer holds a shared lock while it appends and an exclusive one while it rotates; it tries both without waiting,
+    because a stopped process must not block another. If the lock is busy the line is written anyway.
     """
 
     def __init__(self, path: str, *, max_bytes: int, backups: int) -> None:
@@ -122,15 +122,15 @@ class LogFile(QuietHandler):
 
         super().__init__()
         self.max_bytes, self.backups = max_bytes, backups
-        self._name = path  #: on the way of every line: a Path would be turned into a text each time
+        self._name = path  #: a text, because a Path would be converted for every line
         self.target = f"the log {self._name}"
         self._file = self._lock_file = -1
         self._opened = (0, 0)  #: device and inode of the file that is open
-        self._owner = 0  #: pid that opened the files: a child opens its own, a lock belongs to one opening
+        self._owner = 0  #: pid that opened the files: a forked child opens its own, so that locks are not shared
         self._is_torn = False
 
     def open(self) -> None:
-        """Make the directory and open the file; a failure is counted at the first line."""
+        """Make the directory; the first line opens the file, and counts a failure."""
         folder = self._name.rpartition("/")[0] or "."
         if os.access(folder, os.F_OK):
             return
@@ -140,9 +140,9 @@ class LogFile(QuietHandler):
             _say_on_stderr(f"adw: cannot make {folder}: {_reason(exc)}; the work goes on without this log")
 
     def write_line(self, line: str) -> None:
-        """Append in one call, to the file that has the name now."""
+        """Append in one write to the file that currently has the name."""
         data = (line + "\n").encode("utf-8", "backslashreplace")
-        is_locked = self._try_lock(fcntl.LOCK_SH)  # the way of nearly every line, with as few calls as go
+        is_locked = self._try_lock(fcntl.LOCK_SH)  # fast path of nearly every line, with as few calls as possible
         try:
             if self._follow_name() + len(data) <= self.max_bytes:
                 self._append(data)
@@ -156,12 +156,12 @@ class LogFile(QuietHandler):
             self._append(data)
 
     def close(self) -> None:
-        """Close the file; the next line, if one comes, opens it again."""
+        """Close the file; another line would open it again."""
         self._close_files()
         super().close()
 
     def _append(self, data: bytes) -> None:
-        """Write in one call. After a write that was cut short the next line starts on a line of its own."""
+        """Write in one call. After a partial write the next line starts on a new line."""
         prefix = b"\n" if self._is_torn else b""
         written = os.write(self._file, prefix + data)
         self._is_torn = written != len(prefix + data)
@@ -169,7 +169,7 @@ class LogFile(QuietHandler):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _follow_name(self) -> int:
-        """Open the file anew when another process moved it aside or deleted it; return its size."""
+        """Reopen the file if another process rotated or deleted it; return its size."""
         if self._file >= 0:
             try:
                 named = os.lstat(self._name)
@@ -186,7 +186,7 @@ class LogFile(QuietHandler):
         return result.st_size
 
     def _rotate(self, needed: int) -> None:
-        """Move the files on by one number, unless somebody else just did."""
+        """Rotate the files by one number, unless another process just did."""
         with self._locked(fcntl.LOCK_EX) as is_ours:
             size = self._follow_name()
             if not is_ours or size == 0 or size + needed <= self.max_bytes:
@@ -202,7 +202,7 @@ class LogFile(QuietHandler):
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[bool]:
-        """Hold the lock inside the block if it is free; say whether it was."""
+        """Hold the lock inside the block if it is free; yield whether it is held."""
         is_locked = self._try_lock(kind)
         try:
             yield is_locked
@@ -232,10 +232,10 @@ class LogFile(QuietHandler):
 
 class WorkflowLogs(logging.Handler):
     """
-    The logs of the workflows that a home works on: each record goes to the file of its workflow, if that is open.
+    The logs of a home's workflows: each record goes to the file of its workflow, if that is open.
 
-    One handler for all of them, which stays from the first log that is opened until the home is closed: to hang a
-    handler on a logger and to settle its level costs more than what a short run writes.
+    One handler serves all of them, from the first opened log until the home is closed: adding a handler and setting the
+    level costs more than all the lines of a short run.
     """
 
     def __init__(self, folder: Path, name: str, *, max_bytes: int = MAX_LOG_BYTES, backups: int = LOG_BACKUPS) -> None:
@@ -249,7 +249,7 @@ class WorkflowLogs(logging.Handler):
 
     @contextmanager
     def open(self, adw_id: str) -> Iterator[LogFile]:
-        """Write what is logged about *adw_id* inside the block to its file; one that is open already stays open."""
+        """Log records about *adw_id* to its file inside the block; an already open file stays open afterwards."""
         known = self._files.get(adw_id)
         if known is not None:
             yield known
@@ -265,7 +265,7 @@ class WorkflowLogs(logging.Handler):
         try:
             yield file
         finally:
-            self.acquire()  # nobody writes to it while it is closed
+            self.acquire()  # no thread writes to it while it is closed
             del self._files[adw_id]
             self.release()
             file.close()
@@ -283,7 +283,7 @@ class WorkflowLogs(logging.Handler):
             file.emit_lines(adw_id, lines)
 
     def close(self) -> None:
-        """Take the handler back; the files that are open stay so until their blocks end."""
+        """Remove the handler; open files stay open until their blocks end."""
         if self in _LOGGER.handlers:
             _LOGGER.removeHandler(self)
             _settle_level()
@@ -295,17 +295,17 @@ def _reason(exc: Exception) -> str:
 
 
 def _say_on_stderr(text: str) -> None:
-    """Tell a person, if there is a way to."""
+    """Write *text* to stderr if possible."""
     try:
         StreamLog(sys.stderr).write_line(text)
     except (OSError, ValueError, AttributeError):
         return
 
 
-# --- a log record as people read it on a terminal ------------------------------------------------------------------
+# --- records as text for a terminal --------------------------------------------------------------------------------
 #
-# Nothing that a value holds can move the cursor, change colours, turn the direction of writing or fake another
-# line: such characters are taken out, and a line break inside a value is shown as `\n`.
+# No value can move the cursor, change colours, reverse the writing direction or fake another line: such characters are
+# removed, and a line break inside a value is shown as `\n`.
 
 
 _COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
@@ -316,38 +316,38 @@ _BARE = re.compile(r"[^\s\"'=]+")
 
 
 def printable(text: str) -> str:
-    """Return *text* on one line, without what a terminal would obey."""
+    """Return *text* on one line, without terminal codes and unsafe characters."""
     plain = _CODES.sub("", text).replace("\r\n", "\\n").replace("\n", "\\n").replace("\t", " ")
 
     return _UNSAFE.sub("", plain)
 
 
-# --- whatever a caller wants to log, as plain JSON -----------------------------------------------------------------
+# --- any value as plain JSON ---------------------------------------------------------------------------------------
 #
-# Never raises: a log line must not be the reason why a workflow fails. Sizes are bounded, so a value that holds half
-# the memory makes a short line with a note in it.
+# Never raises: a log line must not make a workflow fail. Sizes are limited, so a huge value becomes a short line with
+# a note.
 
 
-#: Characters of one text, items of one value in all, and levels that are kept.
+#: Maximum characters of one text, total items of one value, and nesting levels.
 MAX_TEXT, MAX_ITEMS, MAX_DEPTH = 65_536, 5_000, 32
-#: Larger numbers are named by their size: Python refuses to write them out.
+#: Larger whole numbers are logged as their size: Python refuses to print them.
 MAX_BITS = 2_048
 
 
 def to_plain(value: object) -> JsonValue:
-    """Return *value* as JSON that can always be written; what has no form of its own becomes text."""
+    """Return *value* as JSON that can always be written; values without a JSON form become text."""
     return _Converter().convert(value, inside=())
 
 
 def fields_to_plain(fields: Mapping[str, object]) -> dict[str, JsonValue]:
-    """Return named values as JSON, each of them as `to_plain` returns it."""
+    """Return named values as JSON, each converted as by `to_plain`."""
     convert = _Converter().convert
 
     return {cut(name) if type(name) is str else say(name): convert(value, inside=()) for name, value in fields.items()}
 
 
 def cut(text: str, limit: int = MAX_TEXT) -> str:
-    """Return *text*, or its beginning and a note of how much is missing."""
+    """Return *text*, or its beginning and a note on how much was cut."""
     if len(text) <= limit:
         return text
 
@@ -355,21 +355,21 @@ def cut(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def say(value: object) -> str:
-    """Return *value* as text, also when it does not want to be one."""
+    """Return *value* as text, even if its `__str__` raises."""
     return cut(said(value))
 
 
 class _Converter:
-    """One conversion, which counts the items it has seen."""
+    """One conversion, which counts the items it has converted."""
 
     def __init__(self) -> None:
         self._items_left = MAX_ITEMS
 
     def convert(self, value: object, *, inside: tuple[int, ...]) -> JsonValue:
-        """Return *value* as JSON; *inside* has the containers around it."""
+        """Return *value* as JSON; *inside* has the ids of the enclosing containers."""
         if value is None or isinstance(value, bool):
             return value
-        if type(value) is str:  # most values are plain texts and numbers: those are asked nothing else
+        if type(value) is str:  # fast path: most values are plain texts and numbers
             return cut(value)
         if type(value) is int:
             return _number(value)
@@ -382,7 +382,7 @@ class _Converter:
 
         try:
             return self._convert_object(value, inside)
-        except Exception:  # noqa: BLE001 - a stranger's properties and iterators may raise anything
+        except Exception:  # noqa: BLE001 - foreign properties and iterators may raise anything
             return say(value)
 
     def _convert_object(self, value: object, inside: tuple[int, ...]) -> JsonValue:
@@ -426,7 +426,7 @@ class _Converter:
 
 
 def _number(value: float) -> JsonValue:
-    """Return a number JSON knows; NaN, infinity and giant numbers become text."""
+    """Return a valid JSON number; NaN, infinity and huge numbers become text."""
     if isinstance(value, int):
         return int(value) if value.bit_length() <= MAX_BITS else f"[number of {value.bit_length()} bits]"
 
@@ -434,7 +434,7 @@ def _number(value: float) -> JsonValue:
 
 
 def _text_of(value: object) -> str | None:
-    """Return the text of values that have one obvious spelling, None for all others."""
+    """Return the text of values with one obvious spelling, or None."""
     if isinstance(value, datetime):
         return value.isoformat() if value.tzinfo is None else timestamps.to_text(value)
     if isinstance(value, date | time):
@@ -449,7 +449,7 @@ def _text_of(value: object) -> str | None:
     return None
 
 
-#: The one logger that every handler hangs on.
+#: Name of the one logger that all handlers are attached to.
 ROOT = "adw"
 _LOGGER = logging.getLogger(ROOT)
 LEVELS: Mapping[str, int] = MappingProxyType(
@@ -463,10 +463,10 @@ LEVELS: Mapping[str, int] = MappingProxyType(
         "FATAL": logging.CRITICAL,
     }
 )
-#: Fields of every line, in this order. A caller's field of the same name is kept as `extra_<name>`.
+#: Fields of every line, in this order. A caller's field with such a name is kept as `extra_<name>`.
 HEAD_FIELDS = ("timestamp", "adw_id", "phase", "level", "message")
 RESERVED_FIELDS = frozenset({*HEAD_FIELDS, "exception", "_truncated"})
-#: Bytes of one line, its line break included.
+#: Maximum bytes of one line, including its line break.
 MAX_LINE_BYTES = 65_536
 _MAX_MESSAGE, _MAX_TRACEBACK, _MAX_FIELD = 8_192, 16_384, 1_024
 
@@ -474,7 +474,7 @@ _bound: ContextVar[Mapping[str, object]] = ContextVar("adw_log_fields", default=
 
 
 class _Setup:
-    """What `configure` left for every logger of this process, beside the handlers that logging itself keeps."""
+    """Process-wide state of `configure`, besides the handlers that logging itself keeps."""
 
     redactor = Redactor()
     console: QuietHandler | None = None
@@ -482,7 +482,7 @@ class _Setup:
 
 @contextmanager
 def bind(**fields: object) -> Iterator[None]:
-    """Add *fields* to every record made inside the block, by this task or thread and the tasks it starts."""
+    """Add *fields* to every record made inside the block by this task or thread and tasks it starts."""
     token = _bound.set({**_bound.get(), **fields})
     try:
         yield
@@ -494,7 +494,7 @@ class StructuredLogger:
     """
     Logs for one phase of one workflow.
 
-    An empty *adw_id* is for what belongs to no workflow. Nothing but an unknown level is ever raised by a log call.
+    An empty *adw_id* is for records without a workflow. A log call raises only for an unknown level.
     """
 
     def __init__(
@@ -507,36 +507,36 @@ class StructuredLogger:
         self._is_default = logger is None
         self._redactor = redactor
 
-    # `level` and `message` are positional, so that fields may have these names too; alone they also work as keywords.
+    # `level` and `message` are positional-only, so that fields may have these names; they also work as keywords alone.
 
     def log(self, level: str | None = None, message: object = None, /, **fields: object) -> None:
-        """Log *message* with *fields*; raise UsageError when there is no such level."""
+        """Log *message* with *fields*; raise UsageError if there is no such level."""
         if level is None:
             level = say(fields.pop("level", ""))
         self._write(_number_of(level), message, fields)
 
     def debug(self, message: object = None, /, **fields: object) -> None:
-        """Log what only a developer wants to know."""
+        """Log a detail for developers."""
         self._write(logging.DEBUG, message, fields)
 
     def info(self, message: object = None, /, **fields: object) -> None:
-        """Log what happened."""
+        """Log a normal event."""
         self._write(logging.INFO, message, fields)
 
     def warning(self, message: object = None, /, **fields: object) -> None:
-        """Log what may need attention."""
+        """Log something that may need attention."""
         self._write(logging.WARNING, message, fields)
 
     def error(self, message: object = None, /, **fields: object) -> None:
-        """Log what failed."""
+        """Log a failure."""
         self._write(logging.ERROR, message, fields)
 
     def critical(self, message: object = None, /, **fields: object) -> None:
-        """Log what stops everything."""
+        """Log a failure that stops everything."""
         self._write(logging.CRITICAL, message, fields)
 
     def exception(self, message: object = None, /, **fields: object) -> None:
-        """Log an error with the exception that is being handled."""
+        """Log an error with the exception being handled."""
         self._write(logging.ERROR, message, {"exc_info": True, **fields})
 
     def _write(self, level: int, message: object, fields: dict[str, object]) -> None:
@@ -548,7 +548,7 @@ class StructuredLogger:
 
         redactor = self._redactor or _Setup.redactor
         exception = _take_exception(fields)
-        # Where the call stands, and the line itself, are for other handlers alone: both are slow to find.
+        # The caller's place and the JSON line are slow to compute, and only foreign handlers need them.
         has_others = _own_handlers(logger) is None
         path, line, function, _ = logger.findCaller(stacklevel=3) if has_others else ("", 0, "", None)
         text = redactor.redact_text(say(message))
@@ -570,16 +570,16 @@ class StructuredLogger:
 
 def write_entries(adw_id: str, entries: Sequence[JsonObject], redactor: Redactor) -> None:
     """
-    Write lines about *adw_id* that are made of stored events: plain JSON, redacted, the fields of every line first.
+    Write log lines for stored events of *adw_id*: plain redacted JSON that begins with HEAD_FIELDS.
 
-    They go where the records of a `StructuredLogger` go, with the moment that they name, and come out as its lines do.
-    Where only handlers of ours take them no record is made, and those of one step are written at once. *redactor* is
+    They go to the same handlers and have the same form as the records of a `StructuredLogger`, with their own
+    timestamps. If only adw's handlers receive them, no record is made and the lines are written at once. *redactor* is
     for bound fields.
     """
     if bound := _bound.get():
         clean = _clean_fields(bound, redactor)
         entries = [{**{name: entry[name] for name in HEAD_FIELDS}, **clean, **entry} for entry in entries]
-    # An application that asked for a logger of this workflow, or of one of its phases, made this name known.
+    # This name exists only if an application asked for a logger of this workflow or one of its phases.
     has_own_logger = f"{ROOT}.{adw_id}" in _LOGGER.manager.loggerDict
     handlers = None if has_own_logger else _own_handlers(_LOGGER)
     if handlers is None:
@@ -598,19 +598,19 @@ def write_entries(adw_id: str, entries: Sequence[JsonObject], redactor: Redactor
                 lines.append(line_of(entry))
         if not lines:
             continue
-        with handler.lock or nullcontext():  # what acquire and release of a handler do
+        with handler.lock or nullcontext():  # as Handler.acquire and release do
             handler.emit_lines(adw_id, lines)
 
 
 def _handle_entry(entry: JsonObject) -> None:
-    """Make a record of *entry*, for handlers that are not ours."""
+    """Make a record of *entry*, for handlers that are not adw's."""
     name = f"{ROOT}.{entry['adw_id']}.{entry['phase']}"
     logger, level = _logger_of(name), LEVELS[str(entry["level"])]
     if not logger.isEnabledFor(level):
         return
     path, line, function, _ = logger.findCaller(stacklevel=3)
     record = logger.makeRecord(name, level, path, line, _json_line(entry), (), None, function)
-    with suppress(ValueError):  # a moment that cannot be read is that of the record
+    with suppress(ValueError):  # an unreadable timestamp: keep the record's own
         record.created = timestamps.parse(str(entry["timestamp"])).timestamp()
     vars(record).update(
         adw_id=entry["adw_id"],
@@ -623,7 +623,7 @@ def _handle_entry(entry: JsonObject) -> None:
 
 
 def _logger_of(name: str) -> logging.Logger:
-    """Return the logger of that name, or the nearest above it, that the application asked for; else `adw`."""
+    """Return the logger *name*, or its nearest parent, if the application asked for one, else `adw`."""
     known = _LOGGER.manager.loggerDict
     while name != ROOT and name:
         if isinstance(logger := known.get(name), logging.Logger):
@@ -635,10 +635,10 @@ def _logger_of(name: str) -> logging.Logger:
 
 def _own_handlers(logger: logging.Logger) -> list[QuietHandler | WorkflowLogs] | None:
     """
-    Return the handlers that a record of *logger* comes to; None when one of them needs the record.
+    Return the handlers that a record of *logger* reaches, or None if one of them needs a real record.
 
-    That is so for a handler which is not ours, a filter and a format that somebody gave to one of ours; and without any
-    handler Python has one of its own.
+    Foreign handlers, filters and foreign formatters on our handlers need one, and so does Python's last-resort handler,
+    used when there is no other.
     """
     if logger.filters:
         return None
@@ -658,17 +658,17 @@ def _own_handlers(logger: logging.Logger) -> list[QuietHandler | WorkflowLogs] |
 
 def configure(
     level: str = "INFO",
-    format: str = "auto",  # noqa: A002 - the name a user of the command line knows
+    format: str = "auto",  # noqa: A002 - the name on the command line
     stream: TextIO | None = None,
     *,
     no_color: bool = False,
     redactor: Redactor | None = None,
 ) -> QuietHandler:
     """
-    Send the log to *stream* (standard error), for people on a terminal and as JSON lines elsewhere.
+    Send the log to *stream* (default: stderr), as text on a terminal and as JSON lines elsewhere.
 
-    Calling it again replaces what it set up before. *no_color* is the wish of the user (NO_COLOR); only a terminal gets
-    colours anyway. *redactor* is used by every logger that has none of its own.
+    Another call replaces the previous set-up. *no_color* is the user's preference (NO_COLOR); only a terminal gets
+    colours anyway. *redactor* is used by every logger without one of its own.
     """
     number = _number_of(level)
     if format not in {"auto", "json", "text"}:
@@ -677,7 +677,7 @@ def configure(
     target = sys.stderr if stream is None else stream
     try:
         is_terminal = target.isatty()
-    except (ValueError, AttributeError):  # closed, or not quite a stream
+    except (ValueError, AttributeError):  # closed, or not a real stream
         is_terminal = False
     shutdown()
     handler = StreamLog(target)
@@ -691,7 +691,7 @@ def configure(
 
 
 def shutdown() -> None:
-    """Take back what `configure` set up; the logs of a home stay."""
+    """Undo `configure`; the logs of a home stay."""
     if _Setup.console is not None:
         _LOGGER.removeHandler(_Setup.console)
         _Setup.console.close()
@@ -702,7 +702,7 @@ def shutdown() -> None:
 
 
 def _settle_level() -> None:
-    """Without a level from `configure` or the caller, files get INFO; without files nothing is asked of the logger."""
+    """Without a level from `configure` or the caller, set INFO while there are log files, and no level otherwise."""
     if _Setup.console is not None or _LOGGER.level not in {logging.NOTSET, logging.INFO}:
         return
 
@@ -711,7 +711,7 @@ def _settle_level() -> None:
 
 
 class JsonLineFormatter(logging.Formatter):
-    """One record, one line of ASCII JSON: nothing in a value can end the line or start another."""
+    """Formats a record as one line of ASCII JSON: no value can end the line or start another."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line without its line break, at most MAX_LINE_BYTES long with it."""
@@ -722,18 +722,18 @@ _JSON_LINES = JsonLineFormatter()
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: time, level, id, phase, message, fields; the traceback indented below."""
+    """Formats a record for people: time, level, id, phase, message, fields; the traceback indented below."""
 
     def __init__(self, *, colour: bool) -> None:
         super().__init__()
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text; control characters and those that turn the direction of writing are taken out."""
+        """Return the text without control characters and without characters that reverse the writing direction."""
         return self.line_of(entry_of(record))
 
     def line_of(self, entry: JsonObject) -> str:
-        """Return *entry* as a line, with the traceback, if there is one, indented below."""
+        """Return *entry* as a line, with any traceback indented below."""
         fields = dict(entry)
         moment, adw_id, phase, level, message = (
             printable(str(fields.pop(name))) for name in ("timestamp", "adw_id", "phase", "level", "message")
@@ -755,12 +755,12 @@ class TextFormatter(logging.Formatter):
         return "\n".join(lines)
 
 
-#: The formats that need no record.
+#: Formatters that work without a record.
 _FORMATTERS = (JsonLineFormatter, TextFormatter)
 
 
 def entry_of(record: logging.LogRecord) -> JsonObject:
-    """Return what *record* says, in the order of the fields, redacted; also for records of plain `logging` calls."""
+    """Return the redacted fields of *record* in order; also for records of plain `logging` calls."""
     is_ours = getattr(record, "is_redacted", False)
     head: JsonObject = {
         "timestamp": timestamps.to_text(datetime.fromtimestamp(record.created, UTC)),
@@ -779,8 +779,8 @@ def entry_of(record: logging.LogRecord) -> JsonObject:
         fields["exception"] = _describe(record.exc_info[1], redactor)
     try:
         message = cut(record.getMessage())
-    except Exception:  # noqa: BLE001 - a stranger's arguments may raise anything when they are put in
-        message = f"{say(record.msg)} {say(record.args)}"  # shown with them, not lost
+    except Exception:  # noqa: BLE001 - foreign arguments may raise anything when formatted
+        message = f"{say(record.msg)} {say(record.args)}"  # shown unformatted, not lost
 
     return {**head, "message": redactor.redact_text(message), **fields}
 
@@ -789,7 +789,7 @@ _PLAIN_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 
 
 def _clean_fields(fields: Mapping[str, object], redactor: Redactor) -> JsonObject:
-    """Return *fields* plain and redacted; names that are taken get `extra_` in front, so nothing is lost."""
+    """Return *fields* plain and redacted; reserved names get the prefix `extra_`, so nothing is lost."""
     named = redactor.redact_fields(fields_to_plain(fields))
     if RESERVED_FIELDS.isdisjoint(named):
         return named
@@ -804,7 +804,7 @@ def _clean_fields(fields: Mapping[str, object], redactor: Redactor) -> JsonObjec
 
 
 def _take_exception(fields: dict[str, object]) -> BaseException | None:
-    """Take `exc_info` out of *fields* when it means an exception; anything else stays an ordinary field."""
+    """Remove `exc_info` from *fields* and return its exception; any other value stays an ordinary field."""
     given = fields.get("exc_info")
     if isinstance(given, tuple) and len(given) == 3 and isinstance(given[1], BaseException):
         given = given[1]
@@ -818,7 +818,7 @@ def _take_exception(fields: dict[str, object]) -> BaseException | None:
 
 
 def _describe(error: BaseException | None, redactor: Redactor) -> JsonObject:
-    """Return type, message and traceback of *error*, redacted; of a long traceback the end counts."""
+    """Return type, message and traceback of *error*, redacted; of a long traceback the end is kept."""
     if error is None:
         return {"type": "", "message": "", "traceback": ""}
 
@@ -843,7 +843,7 @@ def _json_line(entry: JsonObject) -> str:
 
 
 def _shortened(entry: JsonObject) -> JsonObject:
-    """Return *entry* cut to fit a line: long fields first, then those at the end; `_truncated` says how long it was."""
+    """Return *entry* cut to fit a line: long fields first, then those at the end; `_truncated` has the full length."""
     short: JsonObject = {"_truncated": len(strict_json(entry))}
     left = MAX_LINE_BYTES - len(strict_json(short)) - 2
     for name, value in entry.items():
@@ -861,5 +861,5 @@ def _small(value: JsonValue, limit: int) -> JsonValue:
     if isinstance(value, dict) and limit == _MAX_MESSAGE:
         return {name: _small(item, limit // 2) for name, item in value.items()}
     text = value if isinstance(value, str) else json.dumps(value)
-    # A character can take twelve bytes when it is escaped.
+    # An escaped character can take twelve bytes.
     return value if len(json.dumps(text)) <= limit else cut(text, limit // 12)

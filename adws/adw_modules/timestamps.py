@@ -1,29 +1,29 @@
 """
 Timestamps as text: aware UTC, fixed width, sorts as text.
 
-Strings that drop their microseconds or mix `Z` with `+00:00` sort wrongly; these do not.
+Texts that drop zero microseconds or mix `Z` with `+00:00` would sort wrongly.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-#: Stands for "nobody wrote down when": sorts before every real moment. People are shown `unknown` instead.
+#: Means "time not recorded"; sorts before every real timestamp. People are shown `unknown` instead.
 UNKNOWN_MOMENT = "1970-01-01T00:00:00.000000Z"
 
 
 def to_text(moment: datetime) -> str:
-    """Return *moment* as `2026-01-31T09:00:00.000000Z`; a naive moment is refused."""
+    """Return *moment* as `2026-01-31T09:00:00.000000Z`; raise ValueError if it is naive."""
     if moment.tzinfo is None:
         raise ValueError("a timestamp needs a time zone; use datetime.now(UTC)")
 
     in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
-    # `+00:00` is cut off rather than the zone taken out first: this is on the path of every step.
+    # Cutting off `+00:00` is faster than removing the zone first, and every step runs this.
     return in_utc.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse(text: str) -> datetime:
-    """Return the aware UTC moment written in *text*; a text without a zone is taken as UTC."""
+    """Return the aware UTC datetime in *text*; a text without a zone is taken as UTC."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is UTC:  # as adw writes them
         return moment

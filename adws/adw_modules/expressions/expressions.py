@@ -1,12 +1,12 @@
 """
 Templates and conditions of steps: `{{ expression }}` in texts, and conditions with or without the braces.
 
-Pure, and safe with whatever is written in them. Jinja2's parser reads the syntax; nothing is compiled to Python and
-nothing is run by Jinja2: its sandbox bounds neither comparisons, `~` and slices nor the work of an evaluation. Each
-kind of node that is known here becomes one small function over values of JSON; a node of any other kind is refused. So
-there is no way from an expression to an attribute, a method or a module: only what `expressions.values` has exists. A
-name that is not there is an error, never a silent false. A text that is one expression gives its value with its type;
-in a longer text values are written out, all but texts as JSON.
+Pure, and safe for untrusted templates. Jinja2 only parses the syntax; nothing is compiled to Python or run by Jinja2,
+whose sandbox limits neither comparisons, `~` and slices nor the work of an evaluation. Each supported kind of node
+becomes one small function over JSON values; any other kind is refused. So an expression cannot reach an attribute,
+method or module: only the operations of `expressions.values` exist. An unknown name is an error, never a silent false.
+A text that is one expression keeps the type of its value; in a longer text, values other than texts are inserted as
+JSON.
 """
 
 from __future__ import annotations
@@ -48,51 +48,51 @@ if TYPE_CHECKING:
 
 __all__ = ["ExpressionError", "Path", "Rows", "Value", "evaluate", "filters_of", "holds", "paths_of", "render"]
 
-#: Characters of a template.
+#: Maximum characters of a template.
 MAX_TEMPLATE = 20_000
-#: Templates that are kept ready to be computed.
+#: Maximum compiled templates in the cache.
 KEPT = 4096
-#: What evaluating may raise: our own errors, and those of Python's operators about values that were not foreseen.
+#: Exceptions of an evaluation: our own, and those of Python operators on unexpected values.
 _TROUBLES = (EvaluationError, TypeError, ValueError, ArithmeticError, RecursionError)
 
 
 class Scope(NamedTuple):
-    """What one evaluation has."""
+    """Names and budget of one evaluation."""
 
     names: Mapping[str, Value]
     budget: WorkBudget
 
 
 Compute: TypeAlias = Callable[[Scope], Any]
-#: The way to a value that an expression reads: a name, and the keys behind it.
+#: The path to a value that an expression reads: a name, then keys.
 Path: TypeAlias = tuple[str, ...]
 
 
 class Compiled(NamedTuple):
-    """A template that can be computed."""
+    """A compiled template."""
 
     compute: Compute
-    is_expression: bool  #: it is one expression and nothing else: its value keeps its type
-    paths: frozenset[Path]  #: what must be there, as far as it is written down
-    filters: tuple[str, ...]  #: for each expression the filter that it ends with, "" without one
+    is_expression: bool  #: whether it is a single expression, whose value keeps its type
+    paths: frozenset[Path]  #: values that must exist, as far as the template names them
+    filters: tuple[str, ...]  #: last filter of each expression, "" without one
 
 
 def render(value: JsonValue, context: Mapping[str, Value]) -> JsonValue:
-    """Return *value* with the templates in its texts filled in, also in lists and tables; keys stay as they are."""
+    """Return *value* with the templates in its texts filled in, also in lists and tables; keys are left unchanged."""
     return _rendered(value, Scope(context, WorkBudget()))
 
 
 def evaluate(template: str, context: Mapping[str, Value]) -> Value:
-    """Return the value of *template*, without reading rows: for collections, which may be long."""
+    """Return the value of *template* without reading rows: for collections, which may be long."""
     return _computed(template, Scope(context, WorkBudget()))
 
 
 def holds(condition: str, context: Mapping[str, Value]) -> bool:
     """
-    Return whether *condition* holds, with or without `{{ }}`.
+    Return whether *condition*, with or without `{{ }}`, is true.
 
-    Numbers other than 0 and lists and tables that are not empty hold, null does not. A text holds when it is the word
-    true and does not when it is the word false; any other text is an error, since nobody can say what is meant by it.
+    Numbers other than 0 and non-empty lists and tables are true, null is false. The text true is true and the text
+    false is false; any other text is an error, because its meaning is unclear.
     """
     made = _condition(condition)
     try:
@@ -103,15 +103,15 @@ def holds(condition: str, context: Mapping[str, Value]) -> bool:
 
 def paths_of(template: str, *, is_condition: bool = False) -> frozenset[Path]:
     """
-    Return what *template* reads, such as ("steps", "fetch", "total"); raise ExpressionError when it is none.
+    Return the paths that *template* reads, such as ("steps", "fetch", "total"); raise ExpressionError if it is invalid.
 
-    What is only asked for (`is defined`, `default`) is left out: it need not be there.
+    Values in `is defined` and `default` are left out: they need not exist.
     """
     return (_condition if is_condition else _template)(template).paths
 
 
 def filters_of(template: str) -> tuple[str, ...]:
-    """Return for each expression of *template* the filter that it ends with, "" for one without."""
+    """Return the last filter of each expression of *template*, "" for one without."""
     return _template(template).filters
 
 
@@ -183,8 +183,8 @@ def _template(text: str) -> Compiled:
 
 
 def _parsed(text: str) -> list[Any]:
-    """Return the texts and expressions of a template, in order; raise EvaluationError when it is none."""
-    from jinja2 import TemplateError  # noqa: PLC0415 - commands that only look start without it
+    """Return the texts and expressions of a template in order; raise EvaluationError if it is invalid."""
+    from jinja2 import TemplateError  # noqa: PLC0415 - read-only commands start without it
 
     if len(text) > MAX_TEMPLATE:
         raise EvaluationError(f"it has {len(text)} characters, and a template has at most {MAX_TEMPLATE}")
@@ -208,8 +208,8 @@ def _parsed(text: str) -> list[Any]:
 
 @lru_cache(maxsize=1)
 def _syntax() -> Environment:
-    """Return what reads `{{ }}`. Statements and comments have marks that no template can hold: it has no NUL."""
-    from jinja2 import Environment  # noqa: PLC0415 - commands that only look start without it
+    """Return a parser for `{{ }}` alone: its marks for statements and comments contain NUL, which no template may."""
+    from jinja2 import Environment  # noqa: PLC0415 - read-only commands start without it
 
     return Environment(
         block_start_string="\0{%",
@@ -230,12 +230,12 @@ def _mixed(computes: Sequence[Compute]) -> Compute:
 
 
 class _Compiler:
-    """Makes functions of nodes of Jinja2's syntax, and notes which names they read."""
+    """Compiles Jinja2 syntax nodes to functions and collects the names they read."""
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
         self._depth = 0
-        self._is_guarded = False  #: inside something that asks whether a value is there
+        self._is_guarded = False  #: inside a test of whether a value exists
 
     def part(self, node: Any) -> Compute:
         """Return the function that computes *node*."""
@@ -287,7 +287,7 @@ class _Compiler:
 
         return compute
 
-    # --- names and what is behind them
+    # --- names, keys and elements
 
     def _make_name(self, node: Any) -> Compute:
         name = node.name
@@ -327,12 +327,12 @@ class _Compiler:
         known, path, where = set(self.paths), _path_of(node), _where(node.node)
         around = self.part(node.node)
         if path:
-            # The longer path takes the place of the one it goes on from.
+            # The longer path replaces its own beginning.
             self.paths = known if self._is_guarded else known | {path}
 
         def compute(scope: Scope) -> Value:
             value: Value = around(scope)
-            # The usual case, without the detour.
+            # Fast path for the usual case.
             if type(value) is dict and key in value:
                 return value[key]
             return part_of(value, key, where)
@@ -421,7 +421,7 @@ class _Compiler:
     def _call(
         self, node: Any, name: str, table: Mapping[str, Function], what: str, more: Sequence[str] = ()
     ) -> Compute:
-        """Return the call of a filter, test or function; it must exist, and its arguments must be such as it takes."""
+        """Return the call of a filter, test or function; raise if it does not exist or does not take the arguments."""
         if name not in table:
             raise EvaluationError(f"there is no {what} {name}{hint(name, sorted([*table, *more]))}", name)
         if node.dyn_args is not None or node.dyn_kwargs is not None:
@@ -442,7 +442,7 @@ class _Compiler:
         return compute
 
     def _guarded(self, node: Any) -> Compute:
-        """Return the function of *node*, which need not be there."""
+        """Return the function of *node*, whose value need not exist."""
         before, self._is_guarded = self._is_guarded, True
         try:
             return self.part(node)
@@ -451,7 +451,7 @@ class _Compiler:
 
 
 def _path_of(node: Any) -> Path:
-    """Return the way that *node* writes down from a name by keys; () when it begins elsewhere or is computed."""
+    """Return the path from a name by constant keys that *node* is, or () if it is anything else."""
     kind = _kind(node)
     if kind == "Name":
         return (str(node.name),)

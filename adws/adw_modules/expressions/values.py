@@ -1,9 +1,9 @@
 """
-The values of expressions, and all that can be done with them: operators, filters, tests and functions.
+The values of expressions and every operation on them: operators, filters, tests and functions.
 
-Pure. Values are those of JSON, and rows that are read when they are asked for; nothing else has operators here, and no
-value has attributes or methods. Every operation pays for what it is about to touch before it touches it, from a fixed
-budget: that is the deadline of an expression, and no load of a machine changes it.
+Pure. Values are JSON values and rows read on demand; no other type has operators here, and no value has attributes or
+methods. Each operation pays from a fixed budget before it touches data: that is the deadline of an expression, and it
+does not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from urllib.parse import quote
 
 from adws.adw_modules.identifiers import JsonValue
 
-#: Units of work of one evaluation; together they take a second at most, on a slow machine.
+#: Work units of one evaluation, which take at most a second on a slow machine.
 MAX_WORK = 300_000
-#: Characters of a text that is worked on or made.
+#: Maximum characters of a text taken or made.
 MAX_TEXT = 1_000_000
-#: Elements of a list that is worked on or made.
+#: Maximum elements of a list taken or made.
 MAX_ITEMS = 100_000
-#: Size of a whole number that is worked on or made.
+#: Maximum size of a whole number taken or made.
 MAX_BITS = 512
-#: Lists and tables inside each other.
+#: Maximum nesting of lists and tables.
 MAX_DEPTH = 100
-#: Digits that round keeps at most.
+#: Maximum digits that round keeps.
 MAX_DIGITS = 15
-#: Characters that one unit of work pays for.
+#: Characters per work unit.
 _CHARACTERS = 64
 
 
@@ -39,8 +39,7 @@ class Rows(Sequence[JsonValue]):
     """
     A long list that is read on demand, such as the results of a loop.
 
-    It is passed to expressions as a value: its length and its elements can be asked for, and a template that is nothing
-    else returns it as it is.
+    Expressions can read its length and its elements; a template that consists of it alone returns it unchanged.
     """
 
     @abstractmethod
@@ -48,12 +47,12 @@ class Rows(Sequence[JsonValue]):
 
 
 Value: TypeAlias = JsonValue | Rows
-#: An operator, filter, test or function: gets the budget, the value it stands behind (functions: none), and arguments.
+#: An operator, filter, test or function: takes the budget, the value it applies to (except functions), and arguments.
 Function: TypeAlias = Callable[..., Value]
 
 
 class EvaluationError(Exception):
-    """Why an expression has no value; `expressions` makes an ExpressionError of it, which knows the expression."""
+    """The reason why an expression has no value; `expressions` turns it into an ExpressionError with the expression."""
 
     def __init__(self, why: str, name: str = "") -> None:
         super().__init__(why)
@@ -61,11 +60,11 @@ class EvaluationError(Exception):
 
 
 class Missing(EvaluationError):
-    """A name, key or element is not there."""
+    """A name, key or element does not exist."""
 
 
 class WorkBudget:
-    """What is left of the work that one evaluation may do."""
+    """The remaining work units of one evaluation."""
 
     __slots__ = ("left",)
 
@@ -73,21 +72,21 @@ class WorkBudget:
         self.left = left
 
     def spend(self, units: int = 1) -> None:
-        """Take *units* off, and end the evaluation when they are not there."""
+        """Deduct *units*; raise EvaluationError if they are not left."""
         self.left -= units
         if self.left < 0:
             raise EvaluationError("it takes too much work: let it look at less")
 
     def spend_on_text(self, text: str) -> None:
-        """Pay for going through *text*."""
+        """Pay for reading all of *text*."""
         self.spend(1 + len(text) // _CHARACTERS)
 
 
-# --- kinds of values -------------------------------------------------------------------------------------------
+# --- types of values -------------------------------------------------------------------------------------------
 
 
 def kind_of(value: object) -> str:
-    """Return what *value* is, as a sentence says it."""
+    """Return the kind of *value* as used in messages."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -103,7 +102,7 @@ def kind_of(value: object) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Return whether *value* is a number; true and false are none."""
+    """Return whether *value* is a number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -113,7 +112,7 @@ def is_list(value: object) -> bool:
 
 
 def text_of(value: object, what: str) -> str:
-    """Return *value*, which *what* needs to be a text of a length that can be worked on."""
+    """Return *value* if it is a text within the size limit; *what* names the operation in the error."""
     if not isinstance(value, str):
         raise EvaluationError(f"{what} takes a text, and this is {kind_of(value)}")
     if len(value) > MAX_TEXT:
@@ -123,7 +122,7 @@ def text_of(value: object, what: str) -> str:
 
 
 def whole_of(value: object, what: str) -> int:
-    """Return *value*, which *what* needs to be a whole number that can be worked on."""
+    """Return *value* if it is a whole number within the size limit; *what* names the operation in the error."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise EvaluationError(f"{what} takes a whole number, and this is {kind_of(value)}")
 
@@ -131,7 +130,7 @@ def whole_of(value: object, what: str) -> int:
 
 
 def number_of(value: object, what: str) -> int | float:
-    """Return *value*, which *what* needs to be a number that can be worked on."""
+    """Return *value* if it is a finite number within the size limit; *what* names the operation in the error."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise EvaluationError(f"{what} takes numbers, and this is {kind_of(value)}")
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
@@ -143,7 +142,7 @@ def number_of(value: object, what: str) -> int | float:
 
 
 def items_of(budget: WorkBudget, value: object, what: str) -> Sequence[JsonValue]:
-    """Return *value*, which *what* needs to be a list that can be worked on, and pay for going through it."""
+    """Return *value* if it is a list within the size limit, and pay for reading it; *what* is for the error."""
     if not isinstance(value, list | tuple | Rows):
         raise EvaluationError(f"{what} takes a list, and this is {kind_of(value)}")
     if len(value) > MAX_ITEMS:
@@ -154,7 +153,7 @@ def items_of(budget: WorkBudget, value: object, what: str) -> Sequence[JsonValue
 
 
 def table_of(budget: WorkBudget, value: object, what: str) -> Mapping[str, JsonValue]:
-    """Return *value*, which *what* needs to be a table, and pay for going through it."""
+    """Return *value* if it is a table, and pay for reading it; *what* is for the error."""
     if not isinstance(value, Mapping):
         raise EvaluationError(f"{what} takes a table, and this is {kind_of(value)}")
     budget.spend(1 + len(value))
@@ -163,7 +162,7 @@ def table_of(budget: WorkBudget, value: object, what: str) -> Mapping[str, JsonV
 
 
 def plain(budget: WorkBudget, value: object, depth: int = MAX_DEPTH) -> JsonValue:
-    """Return *value* as JSON with rows read into lists, and pay for all that is in it; raise when it is no JSON."""
+    """Return *value* as JSON with rows read into lists, and pay for its content; raise if it is not JSON."""
     budget.spend()
     if isinstance(value, str):
         budget.spend_on_text(value)
@@ -182,9 +181,9 @@ def plain(budget: WorkBudget, value: object, depth: int = MAX_DEPTH) -> JsonValu
 
 def truth_of(value: object) -> bool:
     """
-    Return whether *value* holds: numbers that are not 0, lists and tables with something in them.
+    Return whether *value* is true: a number other than 0, or a list or table that is not empty.
 
-    A text holds when it is the word true and does not when it is the word false; of any other it cannot be said.
+    The text true is true and the text false is false; any other text raises EvaluationError.
     """
     if isinstance(value, str):
         word = value.strip().lower() if len(value) < len("false") * 4 else ""
@@ -201,7 +200,7 @@ def truth_of(value: object) -> bool:
 
 
 def written(budget: WorkBudget, value: object) -> str:
-    """Return *value* as it stands in a text: texts as they are, all else as JSON."""
+    """Return *value* as inserted into a text: texts unchanged, all else as JSON."""
     if isinstance(value, str):
         budget.spend_on_text(value)
         return text_of(value, "a text around it")
@@ -223,7 +222,7 @@ def joined(budget: WorkBudget, parts: Sequence[str], separator: str = "") -> str
 
 
 def part_of(value: Value, key: Value, where: str) -> Value:
-    """Return the element or the key of *value*; *where* is how it was reached, for the message."""
+    """Return the element or key *key* of *value*; *where* names *value* in the error."""
     if isinstance(value, Mapping) and isinstance(key, str) and key in value:
         return value[key]
     if isinstance(value, str | list | tuple | Rows) and isinstance(key, int) and not isinstance(key, bool):
@@ -238,7 +237,7 @@ def part_of(value: Value, key: Value, where: str) -> Value:
 
 
 def slice_of(budget: WorkBudget, value: Value, bounds: Sequence[Value]) -> Value:
-    """Return a piece of a list or a text."""
+    """Return a slice of a list or a text."""
     start, stop, step = (None if bound is None else whole_of(bound, "a slice") for bound in bounds)
     if step == 0:
         raise EvaluationError("a slice cannot go on by 0")
@@ -249,7 +248,7 @@ def slice_of(budget: WorkBudget, value: Value, bounds: Sequence[Value]) -> Value
 
 
 def _attribute(budget: WorkBudget, item: JsonValue, path: Value) -> Value:
-    """Return what *path*, such as `user.name`, leads to in *item*; the item itself without a path."""
+    """Return the value at *path*, such as `user.name`, in *item*, or the item itself without a path."""
     result: Value = item
     for key in () if path is None else text_of(path, "attribute").split("."):
         budget.spend()
@@ -331,7 +330,7 @@ def _contains(budget: WorkBudget, item: Value, whole: Value) -> bool:
     return any(_equal(budget, item, other) for other in items_of(budget, whole, "in"))
 
 
-#: By the name of the node in Jinja2's syntax.
+#: Operators by the name of Jinja2's syntax node.
 OPERATORS: Mapping[str, Function] = {
     "Add": _add,
     "Sub": _arithmetic("-", operator.sub),
@@ -341,13 +340,13 @@ OPERATORS: Mapping[str, Function] = {
     "Mod": _arithmetic("%", operator.mod),
     "Pow": _power,
 }
-#: What stands before one value, by the name of the node.
+#: Unary operators by the name of the node.
 SIGNED: Mapping[str, Callable[[Value], Value]] = {
     "Neg": lambda value: -number_of(value, "-"),
     "Pos": lambda value: number_of(value, "+"),
     "Not": lambda value: not truth_of(value),
 }
-#: By the name of the operator in Jinja2's syntax.
+#: Comparisons by the name of Jinja2's operator.
 COMPARISONS: Mapping[str, Function] = {
     "eq": _equal,
     "ne": lambda budget, left, right: not _equal(budget, left, right),
@@ -358,7 +357,7 @@ COMPARISONS: Mapping[str, Function] = {
     "in": _contains,
     "notin": lambda budget, left, right: not _contains(budget, left, right),
 }
-#: Comparisons that are named in a text -> the operator.
+#: Names of comparisons in filters and tests -> the operator.
 SIGNS: Mapping[str, str] = {
     **dict.fromkeys(("==", "eq", "equalto"), "eq"),
     **dict.fromkeys(("!=", "ne"), "ne"),
@@ -409,7 +408,7 @@ def _reverse(budget: WorkBudget, value: Value) -> Value:
 
 
 def _keys(budget: WorkBudget, items: Sequence[Any], attribute: Value, what: str) -> tuple[list[Any], int]:
-    """Return what *items* are compared by, and the work of one pass; raise unless all are numbers or all texts."""
+    """Return the sort keys of *items* and the work of one pass; raise unless all are numbers or all are texts."""
     keys = [_attribute(budget, item, attribute) for item in items]
     if not (all(isinstance(key, str) for key in keys) or all(map(is_number, keys))):
         raise EvaluationError(f"{what} compares numbers, or texts, and this list has others or both")
@@ -420,7 +419,7 @@ def _keys(budget: WorkBudget, items: Sequence[Any], attribute: Value, what: str)
 def _sort(budget: WorkBudget, value: Value, reverse: Value = False, attribute: Value = None) -> Value:
     items = items_of(budget, value, "sort")
     keys, work = _keys(budget, items, attribute, "sort")
-    # Comparing texts may read each of them to its end, once for each doubling of the list. It goes fast, though.
+    # Comparing texts may read each to its end, once per doubling of the list, but a comparison is cheap.
     budget.spend(len(items).bit_length() * work // 16)
     places = sorted(range(len(items)), key=keys.__getitem__, reverse=truth_of(reverse))
 
@@ -468,7 +467,7 @@ def _flatten(budget: WorkBudget, value: Value) -> Value:
 
 
 def _map(budget: WorkBudget, value: Value, attribute: Value) -> Value:
-    return [_attribute(budget, item, attribute) for item in items_of(budget, value, "map")]  # type: ignore[misc]  # rows too
+    return [_attribute(budget, item, attribute) for item in items_of(budget, value, "map")]  # type: ignore[misc]  # elements may be rows
 
 
 def _chosen(name: str, *, wanted: bool) -> Function:
@@ -617,7 +616,7 @@ def _is(check: Callable[[object], bool]) -> Function:
     return operate
 
 
-# --- what there is ---------------------------------------------------------------------------------------------
+# --- tables ----------------------------------------------------------------------------------------------------
 
 FILTERS: Mapping[str, Function] = {
     "abs": _abs,
@@ -675,6 +674,6 @@ TESTS: Mapping[str, Function] = {
     **{name: COMPARISONS[sign] for name, sign in SIGNS.items() if name.isalpha()},
 }
 FUNCTIONS: Mapping[str, Function] = {"len": _length, "max": FILTERS["max"], "min": FILTERS["min"], "range": _range}
-#: Filters and tests of whether a value is there; `expressions.expressions` evaluates them.
+#: Filters and tests of whether a value exists; `expressions.expressions` evaluates them.
 DEFAULTS = ("default", "d")
 PRESENCE = ("defined", "undefined")

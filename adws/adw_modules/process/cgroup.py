@@ -1,8 +1,8 @@
 """
-Limits of memory and of tasks by the kernel, for all that one command starts: a control group (cgroup v2) of its own.
+Kernel limits on memory and tasks for everything one command starts, by a control group (cgroup v2) of its own.
 
-Used where adw was given a part of the tree, as systemd does with `Delegate=memory pids` and `DelegateSubgroup=worker`.
-Elsewhere the processes are counted and measured while they run (`process.run`).
+Used where part of the cgroup tree is delegated to adw, as systemd does with `Delegate=memory pids` and
+`DelegateSubgroup=worker`. Elsewhere `process.run` counts and measures the processes while they run.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import os
 from pathlib import Path
 
 PROC, MOUNT = Path("/proc"), Path("/sys/fs/cgroup")
-#: Begins the names of groups that adw makes; the token of the process follows.
+#: Prefix of the groups that adw makes; the token of the process follows.
 PREFIX = "adw-"
 _CONTROLLERS = {"memory", "pids"}
-#: Tasks for each process that a command may have: threads are tasks too.
+#: Tasks allowed per process of the limit: threads are tasks too.
 _TASKS_FOR_EACH = 4
 
 
 class ControlGroup:
-    """The group of one command, known by the token of its process."""
+    """The control group of one command, named by the token of its process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,11 +35,11 @@ class ControlGroup:
         proc: Path = PROC,
         mount: Path = MOUNT,
     ) -> ControlGroup | None:
-        """Return a new group with these limits, None where adw may make none."""
+        """Return a new group with these limits, or None if no limit is given or adw may not make groups."""
         place = usable_place(proc=proc, mount=mount)
         if place is None or (memory_bytes is None and processes is None):
             return None
-        for left in place.glob(f"{PREFIX}*"):  # of a killed worker; one that has processes stays
+        for left in place.glob(f"{PREFIX}*"):  # left by a killed worker; a group with processes stays
             with contextlib.suppress(OSError):
                 left.rmdir()
         group = place / f"{PREFIX}{token}"
@@ -57,12 +57,12 @@ class ControlGroup:
         return cls(group)
 
     def add(self, pid: int) -> None:
-        """Put a process into the group, with all that it will start."""
+        """Put a process, and so everything it will start, into the group."""
         with contextlib.suppress(OSError):
             (self._path / "cgroup.procs").write_text(str(pid))
 
     def limit_hit(self) -> str:
-        """Return which limit the kernel has enforced, "" for none."""
+        """Return the limit that the kernel has enforced, or "" for none."""
         if _count(self._path / "memory.events", "oom_kill"):
             return "memory"
         if _count(self._path / "pids.events", "max"):
@@ -71,13 +71,13 @@ class ControlGroup:
         return ""
 
     def remove(self) -> None:
-        """Remove the group; one in which something runs stays until the next one is made."""
+        """Remove the group; if a process still runs in it, it stays until the next group is made."""
         with contextlib.suppress(OSError):
             self._path.rmdir()
 
 
 def usable_place(*, proc: Path = PROC, mount: Path = MOUNT) -> Path | None:
-    """Return the group below which adw may make others with limits, None when it may not."""
+    """Return the group below which adw may make groups with limits, or None."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -86,14 +86,14 @@ def usable_place(*, proc: Path = PROC, mount: Path = MOUNT) -> Path | None:
     if own is None:
         return None
     place = mount / own
-    # With DelegateSubgroup= the worker is in a group below that of its service.
+    # With DelegateSubgroup= the worker is in a group below the one of its service.
     around = [place.parent] if place.parent.name.endswith((".service", ".scope")) else []
     for candidate in (place, *around):
         with contextlib.suppress(OSError):
             control = candidate / "cgroup.subtree_control"
             if not set(control.read_text().split()) >= _CONTROLLERS:
-                # systemd hands controllers over without enabling them for groups below. The kernel refuses that (EBUSY)
-                # in a group with processes of its own, such as that of the worker without DelegateSubgroup=.
+                # systemd delegates controllers without enabling them for child groups. The kernel refuses to enable
+                # them (EBUSY) in a group that has processes, such as the worker's own without DelegateSubgroup=.
                 control.write_text(" ".join(f"+{name}" for name in sorted(_CONTROLLERS)))
             if set(control.read_text().split()) >= _CONTROLLERS and os.access(candidate / "cgroup.procs", os.W_OK):
                 return candidate

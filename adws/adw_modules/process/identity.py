@@ -1,9 +1,9 @@
 """
-Knowing processes by more than their pid.
+Identify processes by more than their pid.
 
-A pid is reused, a machine restarts, a container counts its own pids: so an owner is recognised by machine, boot, pid
-namespace, pid and start time together. What cannot be read is `unknown`, never `dead`; and no process is ever signalled
-to find out.
+Pids are reused, machines restart and containers count their own pids, so an owner is recognised by machine, boot, pid
+namespace, pid and start time together. If a fact cannot be read, the verdict is `unknown`, never `dead`; no process is
+ever signalled to find out.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pathlib import Path
 
 from adws.adw_modules.interfaces import Clock, Observation, OwnerRecord, Verdict, judge
 
-#: Where Linux shows its processes.
+#: Where Linux lists processes.
 PROC = Path("/proc")
-#: Where Linux keeps the identity of an installation.
+#: Identity of a Linux installation.
 MACHINE_FILE = Path("/etc/machine-id")
-#: Places among the fields after the command name, whose first is field 3 of all, counted from 1.
+#: Indexes among the fields after the command name, the first of which is field 3 (counted from 1).
 _PARENT, _GROUP, _SESSION, _START_TICKS = 4 - 3, 5 - 3, 6 - 3, 22 - 3
-#: More than a stat line has.
+#: Longer than any stat line.
 _STAT_BYTES = 4096
-#: States of a process that has ended and only waits to be collected.
+#: States of a process that has ended and waits to be reaped.
 _ENDED = frozenset("ZXx")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessStat:
-    """What /proc/<pid>/stat says about a process."""
+    """The fields used from /proc/<pid>/stat."""
 
     pid: int
     start_ticks: int
@@ -37,12 +37,12 @@ class ProcessStat:
     parent: int = 0
     group: int = 0
     session: int = 0
-    command: str = ""  #: the name of its program, cut by the kernel; for people only
+    command: str = ""  #: name of its program, truncated by the kernel; for display only
 
 
 def parse_stat(text: str) -> ProcessStat | None:
-    """Return what a stat line says, or None when it is not one."""
-    head, _, tail = text.rpartition(")")  # the command may hold spaces and brackets itself: take the last one
+    """Return the parsed stat line, or None if *text* is not one."""
+    head, _, tail = text.rpartition(")")  # the command may contain spaces and parentheses: split at the last one
     fields = tail.split()
     number, _, command = head.partition("(")
     try:
@@ -60,31 +60,31 @@ def parse_stat(text: str) -> ProcessStat | None:
 
 
 class SystemProcesses:
-    """The processes of this machine, seen through /proc."""
+    """The processes of this machine, read from /proc."""
 
     def __init__(
         self, *, clock: Clock, host: str | None = None, root: Path = PROC, machine_file: Path = MACHINE_FILE
     ) -> None:
-        """Use *host* as the name of this machine; *root* and *machine_file* stand in for the system's in tests."""
+        """Use *host* as the name of this machine; *root* and *machine_file* replace the system's in tests."""
         self._clock = clock
         self._host = host or os.uname().nodename
         self._root = root
         self._machine_file = machine_file
-        self._self: tuple[int, Observation] | None = None  #: our own pid, and what was seen of it
+        self._self: tuple[int, Observation] | None = None  #: our own pid and its observation
 
     @property
     def boot_id(self) -> str:
-        """The name of this start of the machine, "" when it cannot be read."""
+        """The id of the current boot, or "" if it cannot be read."""
         return _read(self._root / "sys/kernel/random/boot_id")
 
     def me(self, role: str) -> OwnerRecord:
-        """Return a fresh owner record of this process; parts that cannot be read are left empty."""
+        """Return a new owner record of this process; facts that cannot be read are left empty."""
         pid = os.getpid()
-        if self._self is not None and self._self[0] == pid:  # a forked child has another
-            seen = self._self[1]  # looked at once, for none of it changes while we live
+        if self._self is not None and self._self[0] == pid:  # a forked child has another pid
+            seen = self._self[1]  # observed once: it does not change while we live
         else:
             seen = self.observe(pid)
-            if seen.start_ticks:  # what could not be read now may be read the next time
+            if seen.start_ticks:  # else retry next time
                 self._self = (pid, seen)
 
         return OwnerRecord(
@@ -99,10 +99,10 @@ class SystemProcesses:
         )
 
     def observe(self, pid: int) -> Observation:
-        """Return what this machine says now about *pid*."""
+        """Return what this machine reports now about *pid*."""
         exists, stat = self._look(pid)
-        # Cloned images share their machine id, and two machines may share a name: only both together name a machine.
-        # A machine that changed its name is a stranger to itself: then the end of the lease decides, which is safe.
+        # Cloned images share their machine id, and two machines may share a name: only both together identify a
+        # machine. After a rename, a machine no longer recognises itself; then lease expiry decides, which is safe.
         installation = _read(self._machine_file)
 
         return Observation(
@@ -115,11 +115,11 @@ class SystemProcesses:
         )
 
     def stat(self, pid: int) -> ProcessStat | None:
-        """Return what /proc says about *pid*, None when it is gone or cannot be read."""
+        """Return the stat of *pid*, or None if it is gone or cannot be read."""
         return self._look(pid)[1]
 
     def all(self) -> dict[int, ProcessStat]:
-        """Return every process that can be seen, by pid; nothing when /proc is missing or shows another namespace."""
+        """Return every visible process by pid; empty if /proc is missing or shows another namespace."""
         if not self._pid_namespace():
             return {}
         root = str(self._root)
@@ -128,9 +128,9 @@ class SystemProcesses:
         return {stat.pid: stat for stat in result if stat}
 
     def children(self, pid: int) -> set[int]:
-        """Return the pids of the present children of *pid*; nothing where the kernel does not list them."""
+        """Return the pids of the current children of *pid*; empty if the kernel does not list them."""
         tasks = self._root / str(pid) / "task"
-        try:  # it may end between any two reads, so the first one is the reading itself
+        try:  # no check beforehand: the process may end between any two reads
             threads = os.listdir(tasks)  # noqa: PTH208 - names are enough
         except OSError:
             return set()
@@ -138,17 +138,17 @@ class SystemProcesses:
         return {int(child) for thread in threads for child in _read(tasks / thread / "children").split()}
 
     def resident_bytes(self, pid: int) -> int | None:
-        """Return how much memory *pid* has in use, None when it is gone."""
+        """Return the resident memory of *pid* in bytes, or None if it is gone."""
         fields = _read(self._root / str(pid) / "statm").split()
 
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else None
 
     def has_variable(self, pid: int, name: str, value: str) -> bool:
-        """Say whether *pid* was started with the environment variable *name* set to *value*."""
+        """Return whether *pid* was started with the environment variable *name* set to *value*."""
         return f"{name}={value}".encode() in self._environment(pid)
 
     def variables(self, pid: int) -> dict[str, str]:
-        """Return the environment *pid* was started with; nothing when it is gone or belongs to somebody else."""
+        """Return the environment *pid* was started with; empty if it is gone or belongs to another user."""
         pairs = (entry.decode(errors="replace").partition("=") for entry in self._environment(pid) if b"=" in entry)
 
         return {name: value for name, _, value in pairs}
@@ -160,7 +160,7 @@ class SystemProcesses:
             return []
 
     def verdict(self, record: OwnerRecord | None) -> Verdict:
-        """Return whether that owner lives; `unknown` wherever there is no proof."""
+        """Return whether the recorded owner is alive or dead; `unknown` without proof."""
         if record is None:
             return Verdict.UNKNOWN
 
@@ -172,8 +172,8 @@ class SystemProcesses:
         try:
             stat = parse_stat((self._root / str(pid) / "stat").read_text(errors="replace"))
         except (FileNotFoundError, ProcessLookupError):
-            # A /proc mounted with hidepid hides the processes of other people. Process 1 always exists: where even that
-            # one cannot be seen, not seeing a process proves nothing.
+            # A /proc mounted with hidepid hides other users' processes. Process 1 always exists: if even that one is
+            # hidden, a missing entry proves nothing.
             return False if (self._root / "1").exists() else None, None
         except OSError:
             return None, None
@@ -181,7 +181,7 @@ class SystemProcesses:
         return (True, stat) if stat else (None, None)
 
     def _pid_namespace(self) -> str:
-        # A /proc of another pid namespace (a bind mount into a container) shows other processes under our numbers.
+        # A /proc of another pid namespace (a bind mount into a container) shows other processes under our pids.
         me = parse_stat(_read(self._root / "self/stat"))
         if me is None or me.pid != os.getpid():
             return ""
@@ -192,7 +192,7 @@ class SystemProcesses:
 
 
 def _stat_at(path: str) -> ProcessStat | None:
-    """Return what the stat file at *path* says; by plain calls, because all processes are read after every command."""
+    """Return the parsed stat file at *path*; by plain calls, because all processes are read after every command."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,8 +1,8 @@
 """
-The output of a process: bytes in, text without secrets out, to a file, to a reader of lines, and to a short tail.
+The output of a process: bytes in; redacted text out to a file, a line reader and a short tail.
 
-Bytes that are no UTF-8 are replaced, a secret that is cut by the border of two chunks is still found, a file stops
-growing at its limit and says so, and a line without end is cut.
+Invalid UTF-8 is replaced, a secret split across two chunks is still found, a file stops growing at its limit and says
+so, and an endless line is cut.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from pathlib import Path
 from adws.adw_modules.durable_file import NEW_FILE_MODE
 from adws.adw_modules.redaction.redactor import Redactor, StreamRedactor
 
-#: Longest line that is handed on, in characters.
+#: Longest line that is passed on, in characters.
 MAX_LINE = 1_000_000
-#: How much of the end is kept, in characters.
+#: Length of the kept tail, in characters.
 TAIL_LENGTH = 8192
-#: What stands at the end of a line that was cut.
+#: Appended to a line that was cut.
 CUT_MARK = " [adw: the rest of this line is left out]"
 
 _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Tail:
-    """The last characters of a text that comes in pieces."""
+    """The last characters of a text that arrives in pieces."""
 
     def __init__(self, length: int = TAIL_LENGTH) -> None:
         self._length = length
         self._text = ""
 
     def add(self, text: str) -> None:
-        """Put *text* at the end."""
+        """Append *text*."""
         self._text = (self._text + text[-self._length :])[-self._length :]
 
     @property
     def text(self) -> str:
-        """What is kept."""
+        """The characters kept."""
         return self._text
 
 
@@ -79,7 +79,7 @@ class Lines:
 
 
 class CappedFile:
-    """A file that takes *max_bytes* and then, when it is closed, a note and the end of what came."""
+    """A file that takes *max_bytes*; the rest is left out except for a note and the last part, added at close."""
 
     def __init__(self, path: Path, *, max_bytes: int) -> None:
         self._fd = os.open(path, _FILE_FLAGS, NEW_FILE_MODE)
@@ -95,14 +95,14 @@ class CappedFile:
             self._room -= len(payload)
             return
         if self._left_out == 0:
-            fitting = payload[: self._room].decode("utf-8", "ignore")  # without a letter that is cut in two
+            fitting = payload[: self._room].decode("utf-8", "ignore")  # without a character that is cut in two
             self._write(fitting.encode())
             text = text[len(fitting) :]
         self._left_out += len(text.encode("utf-8", "replace"))
         self._tail.add(text)
 
     def close(self) -> None:
-        """Say what was left out, and close the file."""
+        """Write the note and the tail if text was left out, and close the file."""
         try:
             if self._left_out:
                 shown = self._tail.text.encode()
@@ -121,7 +121,7 @@ class CappedFile:
 
 
 class OutputStream:
-    """One output of a process, on its way to its file, its lines and its tail."""
+    """Passes one output of a process to its file, its line reader and its tail."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class OutputStream:
         self._pass_on(self._scrub.feed(self._decoder.decode(chunk)))
 
     def finish(self) -> None:
-        """Pass on what was held back; nothing comes after it."""
+        """Pass on the text that was held back; nothing may follow."""
         self._pass_on(self._scrub.feed(self._decoder.decode(b"", final=True)) + self._scrub.close())
         self._lines.close()
 

@@ -1,10 +1,10 @@
 """
-Run one command to its end, whatever it does.
+Run one command and everything it starts to the end.
 
-It runs in a session of its own, without input but for a file, and is recorded before it executes anything: until the
-record is durable it waits at a pipe, and if we die before that, it ends without having run. Three clocks and the orders
-of people end it: first asked, then killed, together with all that it started. When this returns, nothing of it runs any
-more; what could not be ended is named.
+The command gets its own session, no input except a file, and is recorded before it executes anything: until the record
+is durable it waits at a pipe, and if we die before that, it ends without having run. Three timeouts, its limits and
+orders from people end it: it is asked to end first, then killed together with everything it started. When
+`run_process` returns, nothing of the command still runs, except processes that could not be killed, which it names.
 """
 
 from __future__ import annotations
@@ -40,57 +40,57 @@ from adws.adw_modules.workflow.model import Timeouts
 if TYPE_CHECKING:
     from adws.adw_modules.process.identity import SystemProcesses
 
-#: Most bytes of one output that are kept in its file.
+#: Maximum bytes of one output kept in its file.
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
-#: Seconds that output is read on after the process has ended while something it left holds its pipes open.
+#: Seconds to keep reading after the process has ended, while leftover processes hold its pipes open.
 PIPE_SECONDS = 5.0
 
-#: Waits for our signal, then becomes the command: same pid, same start time. No signal means that we died: do nothing.
+#: Waits for a line from us, then becomes the command (same pid and start time). No line means that we died: do nothing.
 _WAIT = 'read -r adw_go || exit 125; adw_in=$1; unset adw_go; shift; exec "$@" <"$adw_in"'
 _CHUNK = 65_536
-#: CPU time from the signal that says that it is used up to the one that kills.
+#: CPU seconds between SIGXCPU, which announces the limit, and SIGKILL.
 _CPU_GRACE_SECONDS = 5
-#: Signals of the kernel that say which limit was reached; a shell reports them as 128 and more.
+#: Kernel signals that say which limit was reached; a shell reports them as 128 + number.
 _LIMIT_SIGNALS = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file"}
-#: Reads after the end: far more than a pipe can hold.
+#: Maximum reads per pipe after the end: far more than a pipe can hold.
 _LAST_READS = 64
-#: Seconds between two checks of the descendants while the output never pauses.
+#: Seconds between two checks of the descendants while output arrives without a pause.
 _LOOK_SECONDS = 1.0
 
 OnLine = Callable[[str, str], None]  #: called with "stdout" or "stderr" and a line
 
 
 class Sandbox(Protocol):
-    """A box that is ready for one command."""
+    """A sandbox prepared for one command."""
 
     @property
     def name(self) -> str:
-        """Which backend it is."""
+        """The name of the backend."""
 
     def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """Return what is run in the place of *argv*."""
+        """Return the command line that runs *argv* inside the sandbox."""
 
     @property
     def confines_thread(self) -> bool:
-        """Whether `confine` has to be called by a thread of its own, which then starts the command."""
+        """Whether a dedicated thread has to call `confine` and then start the command."""
 
     def confine(self) -> None:
-        """Confine the calling thread and all that it starts, for good."""
+        """Confine the calling thread and everything it starts, permanently."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What one command and all that it starts may use; None: no limit."""
+    """Resource limits of one command and everything it starts; None: no limit."""
 
-    memory_bytes: int | None = None  #: resident, of all together
+    memory_bytes: int | None = None  #: resident memory of all processes together
     processes: int | None = None  #: at the same time
     open_files: int | None = None  #: of each process
     cpu_seconds: int | None = None  #: of each process
-    file_bytes: int | None = None  #: of each file that is written
-    free_disk_bytes: int | None = None  #: that have to stay free where the command works
+    file_bytes: int | None = None  #: of each file written
+    free_disk_bytes: int | None = None  #: that must stay free on the file system of the working directory
 
     def describe(self, kind: str) -> str:
-        """Return the limit of *kind* as messages name it, such as `memory limit 8 GiB`."""
+        """Return the limit of *kind* as shown in messages, such as `memory limit 8 GiB`."""
         if kind == "memory":
             return f"memory limit {_size(self.memory_bytes)}"
         if kind == "disk":
@@ -111,7 +111,7 @@ def _size(size: int | None) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """A user of this machine whom a command is run as."""
+    """A user of this machine as whom a command runs."""
 
     name: str
     uid: int
@@ -121,36 +121,36 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandLine:
-    """What to run, where, and within which limits."""
+    """A command, its place and its limits."""
 
     argv: tuple[str, ...]
     cwd: Path
-    env: Mapping[str, str] = field(repr=False)  #: all of it: nothing is inherited
+    env: Mapping[str, str] = field(repr=False)  #: the whole environment: nothing is inherited
     timeouts: Timeouts = field(default_factory=Timeouts)
     stdout_path: Path | None = None
     stderr_path: Path | None = None
-    max_output_bytes: int = MAX_OUTPUT_BYTES  #: of each of the two files
-    grace_seconds: float = GRACE_SECONDS  #: from being asked to end to being killed
-    stdin_path: Path | None = None  #: absolute; what it reads, None: nothing
+    max_output_bytes: int = MAX_OUTPUT_BYTES  #: limit of each of the two files
+    grace_seconds: float = GRACE_SECONDS  #: between the request to end and the kill
+    stdin_path: Path | None = None  #: absolute path of its input; None: no input
     sandbox: Sandbox | None = None
     limits: Limits = field(default_factory=Limits)
-    account: Account | None = None  #: whom it is run as; None: this user, or whom its sandbox turns into
+    account: Account | None = None  #: user to run as; None: this user, or the one its sandbox switches to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessEnd:
-    """How it ended."""
+    """How a command ended."""
 
-    exit_code: int | None  #: None when a signal ended it, or when it never ran
+    exit_code: int | None  #: None if a signal ended it or it never ran
     signal: int | None = None
     timed_out: str | None = None  #: wall | idle | after_result
     ordered: Order | None = None  #: the order that ended it
     duration: float = 0.0  #: seconds
-    tail: str = ""  #: the end of its output, both kinds in the order they came, without secrets
+    tail: str = ""  #: end of its output, stdout and stderr in order of arrival, redacted
     exceeded: str = ""  #: the limit that ended it, such as `memory limit 8.0 GiB`
-    box: str = ""  #: the sandbox that it ran in
-    leftovers: tuple[str, ...] = ()  #: what it had left running, and was ended
-    survivors: tuple[str, ...] = ()  #: what could not be ended
+    box: str = ""  #: name of the sandbox it ran in
+    leftovers: tuple[str, ...] = ()  #: processes it left running, which were ended
+    survivors: tuple[str, ...] = ()  #: processes that could not be ended
 
 
 def run_process(
@@ -165,11 +165,11 @@ def run_process(
     saw_result: Callable[[], bool] | None = None,
 ) -> ProcessEnd:
     """
-    Run *command* and return how it ended; raise RunFailed when it cannot be started.
+    Run *command* and return how it ended; raise RunFailed if it cannot be started.
 
-    *record* returns when the record is durable; if it raises, the command does not run. *on_line* gets every line of
-    output as it comes, without secrets. Once *saw_result* says yes, the after-result clock runs. Whatever is raised,
-    nothing of the command is left running.
+    *record* must return only when the record is durable; if it raises, the command does not run. *on_line* receives
+    each line of output as it arrives, redacted. Once *saw_result* returns true, the after-result timeout runs. Whatever
+    is raised, nothing of the command is left running.
     """
     argv = (find_program(command), *command.argv[1:])
     me = processes.me("process")
@@ -216,7 +216,7 @@ def run_process(
 
 
 def find_program(command: CommandLine) -> str:
-    """Return the absolute path of what *command* runs, as its own PATH and directory say; raise RunFailed."""
+    """Return the absolute path of the program of *command*, by its own PATH and directory; raise RunFailed."""
     if not command.argv or not command.argv[0] or any("\0" in item for item in command.argv):
         raise _unusable("", "missing", "the command is empty or has a null character in it: correct the workflow")
     if not command.cwd.is_dir():
@@ -232,7 +232,7 @@ def find_program(command: CommandLine) -> str:
         return str(path)
 
     places = command.env.get("PATH", os.defpath).split(os.pathsep)
-    # An entry that is relative is meant from where the command runs, not from where we are.
+    # Relative PATH entries are relative to the directory of the command, not to ours.
     result = shutil.which(name, path=os.pathsep.join(str(command.cwd / place) for place in places))
     if result is None:
         raise _unusable(name, "missing", f"there is no command {name!r} in PATH: install it, or write its whole path")
@@ -240,7 +240,7 @@ def find_program(command: CommandLine) -> str:
 
 
 def _unusable(name: str, subtype: str, message: str) -> RunFailed:
-    code = 126 if subtype == "permission" else 127  # what a shell says
+    code = 126 if subtype == "permission" else 127  # as a shell reports it
 
     return RunFailed(FailedRun(exit_code=code, subtype=subtype, text=message, tool=Path(name).name), message)
 
@@ -266,21 +266,21 @@ def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subpro
 
 
 def _started(sandbox: Sandbox | None, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Start a process, by a thread that confines itself first where a box wants that: we are not confined."""
+    """Start a process, in a thread that confines itself first if the sandbox needs that: we stay unconfined."""
     if sandbox is None or not sandbox.confines_thread:
-        return start()  # by this thread, which lives as long as it: bwrap dies with the thread that started it
+        return start()  # by this thread, which outlives it: bwrap dies with the thread that started it
 
     def run() -> subprocess.Popen[bytes]:
         sandbox.confine()
         return start()
 
-    # Its only thread ends with it: no other work is ever done in the confined one.
+    # The pool's only thread ends with the pool: the confined thread never does other work.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="adw-confined") as pool:
         return pool.submit(run).result()
 
 
 def _ulimits(limits: Limits) -> str:
-    """Return the lines of shell that limit a process which waits at its pipe, and all that it starts."""
+    """Return the shell commands that limit the waiting process and everything it starts."""
     wanted = [
         ("n", resource.RLIMIT_NOFILE, limits.open_files, 1),
         ("t", resource.RLIMIT_CPU, limits.cpu_seconds, 1),
@@ -292,7 +292,7 @@ def _ulimits(limits: Limits) -> str:
             continue
         hard = resource.getrlimit(kind)[1]
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        # First comes SIGXCPU, which says why; one that ignores it is killed.
+        # SIGXCPU comes first and names the reason; a process that ignores it is killed at the hard limit.
         last = most + _CPU_GRACE_SECONDS if kind == resource.RLIMIT_CPU and hard == resource.RLIM_INFINITY else most
         lines += [f"ulimit -S -{letter} {most // unit}", f"ulimit -H -{letter} {last // unit}"]
 
@@ -307,7 +307,7 @@ def _close_pipes(child: subprocess.Popen[bytes]) -> None:
 
 
 class _Watch:
-    """Follows one process from its start to the end of all that it started."""
+    """Follows one process from its start until everything it started has ended."""
 
     def __init__(
         self,
@@ -333,39 +333,39 @@ class _Watch:
         self._open_pipes: set[str] = set()
         self._has_run = False
         self._started_at = self._heard_at = clock.monotonic()
-        self._is_all_gone = False  #: the leader has ended and nothing else was found
+        self._is_all_gone = False  #: the leader has ended and no other process was found
         self._status: os.waitid_result | None = None  #: how the leader ended
-        self._is_lost = False  #: it was collected by somebody else
+        self._is_lost = False  #: somebody else reaped the leader
         self._timed_out: str | None = None
         self._exceeded = ""
         least = command.limits.free_disk_bytes
-        #: Bytes that have to stay free; None: no limit, or there was less before the command began.
+        #: Bytes that must stay free; None: no limit, or less was free before the command began.
         self._disk_bytes = least if least is not None and _free_bytes(command.cwd) >= least else None
         self._ordered: Order | None = None
         self._leftovers: tuple[ProcessStat, ...] = ()
         self._survivors: tuple[ProcessStat, ...] = ()
 
-    # --- the way of a process
+    # --- the life of a process
 
     def go(self) -> None:
-        """Let the recorded process run its command, unless something was ordered meanwhile."""
+        """Let the recorded process run its command, unless an order arrived meanwhile."""
         stdin = self._child.stdin
         self._listen()
         self._ordered = self._orders.current()
         self._has_run = self._ordered is None
         self._started_at = self._heard_at = self._clock.monotonic()
         if stdin and self._has_run:
-            with contextlib.suppress(BrokenPipeError):  # somebody ended it while it waited: seen at once
+            with contextlib.suppress(BrokenPipeError):  # somebody ended it while it waited: noticed below at once
                 stdin.write(b"go\n")
         if stdin:
             stdin.close()
 
     def follow(self) -> None:
-        """Read what it says until it and all that it left has ended, or has to be killed."""
+        """Read output until the process and everything it left have ended or must be killed."""
         looked_at, has_asked_all = self._started_at, False
         result_at: float | None = None
         ended_at: float | None = None
-        kill_at: float | None = None  # set once it was asked to end
+        kill_at: float | None = None  # set once the process was asked to end
         while not self._is_all_gone:
             ready = self._selector.select(TICK_SECONDS)
             for key, _ in ready:
@@ -393,7 +393,7 @@ class _Watch:
                         self._leftovers = self._leftovers or left
                         self._tree.ask(left)
                     self._is_all_gone = not left
-            elif ended_at is None:  # it runs, and is asked to end when that is ordered or one of its clocks ran out
+            elif ended_at is None:  # it runs: ask it to end on an order or a timeout
                 if result_at is None and self._saw_result():
                     result_at = now
                 self._ordered = self._ordered or self._orders.current()
@@ -402,13 +402,13 @@ class _Watch:
                     kill_at = now + self._command.grace_seconds
                     self._tree.ask_group()
             elif not self._open_pipes or now - ended_at >= PIPE_SECONDS or self._orders.current() is not None:
-                # It has ended by itself: whatever is ordered from here on, its result stands.
+                # It ended by itself: later orders do not change its result.
                 self._leftovers = self._tree.members()
                 kill_at = now + self._command.grace_seconds
                 self._is_all_gone = not self._leftovers
 
     def _exceeded_limit(self) -> str:
-        """Return the limit that all that it started exceeds, "" for none."""
+        """Return the limit that the processes together exceed, or "" for none."""
         limits = self._command.limits
         hit = self._group.limit_hit() if self._group is not None else ""
         if limits.memory_bytes is not None or limits.processes is not None:
@@ -416,7 +416,7 @@ class _Watch:
             if limits.processes is not None and number > limits.processes:
                 hit = "processes"
             elif self._group is None and limits.memory_bytes is not None and memory > limits.memory_bytes:
-                hit = "memory"  # the kernel, where it counts, counts what processes share once
+                hit = "memory"  # only without a control group, whose kernel count takes shared memory once
         if self._disk_bytes is not None and _free_bytes(self._command.cwd) < self._disk_bytes:
             hit = "disk"
 
@@ -438,16 +438,16 @@ class _Watch:
         return next(ran_out, None)
 
     def clear(self) -> None:
-        """Kill what is left and collect the child."""
+        """Kill what is left and reap the child."""
         self._has_ended()
-        # Looking for them costs more than all the rest of a short command: not twice.
+        # Searching for processes costs more than all the rest of a short command: do not search twice.
         self._survivors = () if self._is_all_gone and self._tree.is_visible else self._tree.kill()
         if all(member.pid != self._child.pid for member in self._survivors):
             self._has_ended(wait=True)
             self._child.wait()
 
     def read_rest(self) -> None:
-        """Read what is in the pipes; other processes that hold them and write on are not waited for."""
+        """Read what is left in the pipes, without waiting for other processes that still write to them."""
         for key in list(self._selector.get_map().values()):
             for _ in range(_LAST_READS):
                 if not self._read(key):
@@ -479,7 +479,7 @@ class _Watch:
             tail=tail,
             exceeded=self._exceeded,
             box=self._command.sandbox.name if self._command.sandbox is not None else "",
-            # What is in a process namespace of its own ends with it, so that nothing is left running.
+            # A process namespace of its own ends with its first process, so nothing is left running.
             leftovers=() if self._is_namespaced else describe(self._leftovers),
             survivors=describe(self._survivors),
         )
@@ -488,7 +488,7 @@ class _Watch:
     def _is_namespaced(self) -> bool:
         return self._command.sandbox is not None and not self._command.sandbox.confines_thread
 
-    # --- looking
+    # --- output and end
 
     def _listen(self) -> None:
         for name, pipe in (("stdout", self._child.stdout), ("stderr", self._child.stderr)):
@@ -496,11 +496,11 @@ class _Watch:
                 os.set_blocking(pipe.fileno(), False)
                 self._selector.register(pipe.fileno(), selectors.EVENT_READ, name)
                 self._open_pipes.add(name)
-        with contextlib.suppress(AttributeError, OSError):  # without pidfds its end is seen at the next tick
+        with contextlib.suppress(AttributeError, OSError):  # without pidfds the end is noticed at the next tick
             self._selector.register(os.pidfd_open(self._child.pid), selectors.EVENT_READ, "end")
 
     def _read(self, key: selectors.SelectorKey) -> bool:
-        """Read one piece; say whether there may be more at once."""
+        """Read one chunk; return whether more may be available now."""
         if key.data == "end":
             self._selector.unregister(key.fileobj)
             os.close(key.fd)
@@ -519,15 +519,15 @@ class _Watch:
         return True
 
     def _has_ended(self, *, wait: bool = False) -> bool:
-        """Say whether the leader has ended, without collecting it: until then its number is nobody else's."""
+        """Return whether the leader has ended, without reaping it: until then its pid is not reused."""
         if self._status or self._is_lost:
             return True
         try:
             options = os.WEXITED | os.WNOWAIT | (0 if wait else os.WNOHANG)
             self._status = os.waitid(os.P_PID, self._child.pid, options)
         except ChildProcessError:
-            # Somebody else collected it, or the system did because our parent had us ignore SIGCHLD. How it ended is
-            # not known, so it did not end well; and its number may be anybody's by now.
+            # Somebody else reaped it, or the system did because our parent had us ignore SIGCHLD. How it ended is
+            # unknown, so it counts as failed, and its pid may be reused by now.
             self._is_lost = True
             self._tree.leader_is_lost()
 
@@ -535,16 +535,16 @@ class _Watch:
 
 
 def _free_bytes(place: Path) -> int:
-    """Return how many bytes of the file system of *place* ordinary users may still use."""
+    """Return the bytes that ordinary users may still use on the file system of *place*."""
     try:
         found = os.statvfs(place)
     except OSError:
-        return sys.maxsize  # the directory itself is gone: nothing can be said
+        return sys.maxsize  # the directory itself is gone: unknown
 
     return found.f_bavail * found.f_frsize
 
 
-# --- a short command whose output is the answer ----------------------------------------------------------------------
+# --- short commands whose output is the answer -----------------------------------------------------------------------
 
 
 def capture(
@@ -557,10 +557,10 @@ def capture(
     sandbox: Sandbox | None = None,
 ) -> tuple[int, bytes, bytes] | None:
     """
-    Run *argv* to its end and return its exit code, output and errors; None when it was killed after *seconds*.
+    Run *argv* to its end and return its exit code, stdout and stderr, or None if it was killed after *seconds*.
 
-    It is killed with all that it started. *env* is all of its environment, and the descriptors *keep* stay open in it.
-    Raises OSError when it cannot be started.
+    It is killed together with its descendants. *env* is its whole environment; the descriptors *keep* stay open in it.
+    Raises OSError if it cannot be started.
     """
 
     def start() -> subprocess.Popen[bytes]:
@@ -598,7 +598,7 @@ def capture(
 def start_boxed(
     sandbox: Sandbox, argv: tuple[str, ...], *, cwd: Path, env: Mapping[str, str], seconds: float
 ) -> tuple[str, str]:
-    """Run a short command of our own in a box and return both of its outputs; raises RunFailed."""
+    """Run a short command of our own in a sandbox and return its stdout and stderr; raise RunFailed on timeout."""
     done = capture(argv, cwd=cwd, env=env, seconds=seconds, sandbox=sandbox)
     if done is None:
         raise _unusable(argv[0], "timeout", f"{argv[0]} took longer than {seconds:g} seconds in a box")
@@ -606,10 +606,10 @@ def start_boxed(
     return done[1].decode("utf-8", "replace"), done[2].decode("utf-8", "replace")
 
 
-# --- processes of adw that live beside this one --------------------------------------------------------------------
+# --- other adw processes -------------------------------------------------------------------------------------------
 #
-# Such as a worker of `adw serve`, or a command that a person watches. Unlike what the runner above runs, each is adw
-# itself and shuts down by itself: only it is ever signalled, never what it started.
+# Such as a worker of `adw serve`, or a command that a person watches. Each is adw itself and shuts down by itself, so
+# only that process is signalled, never what it started.
 
 
 _STDERR = 2
@@ -617,18 +617,18 @@ _STDERR = 2
 
 class ChildProcess:
     """
-    A child, known by the handle that started it: no other process can be meant by mistake.
+    A child process, addressed by the handle that started it, so that no other process is hit by mistake.
 
-    Its input is a pipe that stays open as long as we live, by which it notices our death.
+    Its input is a pipe that stays open as long as we live: its end tells the child that we died.
     """
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, is_heard: bool = False) -> None:
         """
-        Start *argv*; raises OSError when that cannot be.
+        Start *argv*; raise OSError if that fails.
 
-        What it prints goes where our errors go; with *is_heard*, to `first_line`.
+        Its output goes to our stderr; with *is_heard*, to `first_line`.
         """
-        # A session of its own: Ctrl-C at the terminal reaches us, and we tell it.
+        # A session of its own: Ctrl-C at the terminal reaches us, and we ask the child to end.
         self._process = subprocess.Popen(  # noqa: S603 - argv is ours
             list(argv),
             env=dict(env),
@@ -640,17 +640,17 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The pid of the child."""
         return self._process.pid
 
     def first_line(self) -> str:
-        """Return the first line that it prints, "" when it ends without one; it is started with *is_heard*."""
+        """Return the first line of output, or "" if it ends without one; requires *is_heard*."""
         stdout = self._process.stdout
 
         return "" if stdout is None else stdout.readline().decode("utf-8", "replace")
 
     def exit_code(self) -> int | None:
-        """Return how it ended, a signal as a negative number; None while it lives."""
+        """Return the exit code, a signal as a negative number, or None while the child runs."""
         code = self._process.poll()
         if code is not None:
             for pipe in (self._process.stdin, self._process.stdout):
@@ -661,28 +661,28 @@ class ChildProcess:
         return code
 
     def end(self) -> int:
-        """Ask it to end in order, wait for that, and return how it ended."""
+        """Ask the child to shut down, wait for it, and return its exit code."""
         self.ask_to_end()
         self._process.wait()
 
         return self.exit_code() or 0
 
     def ask_to_end(self) -> None:
-        """Ask it to end in order."""
-        self._process.terminate()  # does nothing to one that was seen to have ended
+        """Ask the child to shut down."""
+        self._process.terminate()  # does nothing once its end was seen
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the child."""
         self._process.kill()
 
 
 class WatchedCommand(ChildProcess):
-    """A command with our terminal, as if the person had typed it: what it prints is seen, and Ctrl-C reaches it."""
+    """A command on our terminal, as if the person had typed it: its output is shown, and Ctrl-C reaches it."""
 
     def __init__(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, output_to_errors: bool = False
     ) -> None:
-        """Start *argv*; with *output_to_errors* its output goes where its errors go, and does not mix with ours."""
+        """Start *argv*; with *output_to_errors* its stdout goes to stderr and does not mix with ours."""
         self._process = subprocess.Popen(  # noqa: S603 - argv is ours
             list(argv),
             env=dict(env),
@@ -692,7 +692,7 @@ class WatchedCommand(ChildProcess):
         )
 
     def wait(self) -> int:
-        """Return how it ended; Ctrl-C is answered by it first, and raised here when it has ended."""
+        """Wait for the exit code and return it; on Ctrl-C, wait for the command's own shutdown, then raise."""
         try:
             return self._process.wait()
         except KeyboardInterrupt:
@@ -700,19 +700,19 @@ class WatchedCommand(ChildProcess):
             raise
 
     def kill(self) -> None:
-        """End it at once, with SIGKILL, and wait for that."""
+        """Kill the command with SIGKILL and wait for its end."""
         self._process.kill()
         self._process.wait()
 
 
 # --- the person's browser ------------------------------------------------------------------------------------------
 
-#: Browsers that show pages in the terminal they were started from.
+#: Browsers that show pages in the terminal.
 _IN_TERMINAL = frozenset({"elinks", "links", "lynx", "w3m", "www-browser"})
 
 
 def open_page(url: str) -> bool:
-    """Show *url* in the person's browser, unless that would take the terminal over; say whether there was one."""
+    """Open *url* in the person's browser, unless that is a terminal browser; return whether it was opened."""
     try:
         result = webbrowser.get()
     except webbrowser.Error:

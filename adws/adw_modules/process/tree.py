@@ -1,9 +1,9 @@
 """
-A process that adw started and everything that descends from it: found, asked to end, ended.
+Find and end a process that adw started and all its descendants.
 
-Only what is proven ours is signalled: the leader itself, what carries its token in the environment, what is in its
-session, and what descends from those. Each is known by pid and start time and signalled through a pidfd, so a reused
-pid is never hit; nothing is ever found by name, port or bare pid. Where /proc cannot be read, only the group of a
+Only processes proven to be ours are signalled: the leader, those with its token in the environment, those in its
+session or group, and descendants of these. Each is identified by pid and start time and signalled through a pidfd, so a
+reused pid is never hit; no process is found by name, port or bare pid. Where /proc cannot be read, only the group of a
 leader that is our own child is signalled.
 """
 
@@ -23,16 +23,16 @@ from adws.adw_modules.process.identity import ProcessStat
 if TYPE_CHECKING:
     from adws.adw_modules.process.identity import SystemProcesses
 
-#: The environment variable that says which run a process belongs to.
+#: The environment variable with the token of the recorded process a process belongs to.
 TOKEN_VARIABLE = "ADW_PROCESS_TOKEN"  # noqa: S105 - the name of a variable, not a secret
-#: Seconds that processes have to end by themselves after they were asked to.
+#: Seconds that processes have to end after they were asked to.
 GRACE_SECONDS = 10.0
-#: Seconds between two checks of something that gives no notice.
+#: Seconds between two checks of a state that cannot be waited for.
 TICK_SECONDS = 0.1
 
 #: A shorter token could be somebody else's.
 _MIN_TOKEN = 16
-#: How often what is left is killed again: new ones may have been started meanwhile.
+#: Maximum kill rounds: new processes may have been started meanwhile.
 _KILL_ROUNDS = 50
 
 
@@ -40,13 +40,13 @@ _KILL_ROUNDS = 50
 class ProcessEnding:
     """The result of ending the processes of a record."""
 
-    evidence: str  #: why what was done was done, in one sentence
-    ended: tuple[str, ...] = ()  #: those that were signalled and are gone
-    left: tuple[str, ...] = ()  #: those that could not be ended
-    is_certain: bool = False  #: whether it is proven that nothing of it runs any more
+    evidence: str  #: the reason for the result, in one sentence
+    ended: tuple[str, ...] = ()  #: processes that were signalled and are gone
+    left: tuple[str, ...] = ()  #: processes that could not be ended
+    is_certain: bool = False  #: whether it is proven that none of them runs any more
 
     def describe(self) -> str:
-        """Return the result in one sentence, which never sounds more certain than it is."""
+        """Return the result in one sentence that never claims more certainty than there is."""
         doubt = "" if self.is_certain else "what it had started could not be confirmed dead: "
         ended = f", ended {', '.join(self.ended)}" if self.ended else ""
         left = f", still there: {', '.join(self.left)}" if self.left else ""
@@ -55,7 +55,7 @@ class ProcessEnding:
 
 
 class ProcessTree:
-    """The leader in *identity* and its descendants; *is_child*: it is our own child and not collected yet."""
+    """The leader *identity* and its descendants; *is_child*: the leader is our own child and not reaped yet."""
 
     def __init__(
         self, processes: SystemProcesses, identity: OwnerRecord, *, token: str, is_child: bool = False
@@ -64,20 +64,20 @@ class ProcessTree:
         self._leader = identity
         self._token = token
         self._is_child = is_child
-        self._known = {identity.pid: identity.start_ticks}  #: seen to be ours, with the start time
+        self._known = {identity.pid: identity.start_ticks}  #: pids proven ours, with their start time
         self._can_signal = bool(identity.start_ticks) and _has_pidfds()
 
     @property
     def is_visible(self) -> bool:
-        """Whether its members can be told at all."""
+        """Whether its members can be determined at all."""
         return self._can_signal and bool(self._processes.observe(self._leader.pid).pid_namespace)
 
     def holds_us(self) -> bool:
-        """Whether its leader is this process or one that it came from, so that ending it would end ourselves."""
+        """Return whether its leader is this process or an ancestor, so that ending it would end ourselves."""
         return self._leader.pid in self._own_line() and self._has_leader()
 
     def look(self) -> None:
-        """Remember the present descendants, so that they are known when they leave session, parent and environment."""
+        """Remember the current descendants, to know them after they change session, parent and environment."""
         waiting = [pid for pid, ticks in self._known.items() if self._is_still(pid, ticks)]
         self._known = {pid: self._known[pid] for pid in waiting} | {self._leader.pid: self._leader.start_ticks}
         while waiting:
@@ -89,13 +89,13 @@ class ProcessTree:
                 waiting.extend(new)
 
     def usage(self) -> tuple[int, int]:
-        """Return how many of the remembered processes run, and the bytes of memory that they have together."""
+        """Return the number of remembered processes that run and their total resident bytes."""
         sizes = [size for pid in self._known if (size := self._processes.resident_bytes(pid)) is not None]
 
         return len(sizes), sum(sizes)
 
     def members(self) -> tuple[ProcessStat, ...]:
-        """Return those that run, oldest first; nothing where it cannot be told."""
+        """Return the running members, oldest first; empty if they cannot be determined."""
         if not self._can_signal:
             return ()
         seen = self._processes.all()
@@ -104,7 +104,7 @@ class ProcessTree:
             new = {
                 pid: stat
                 for pid, stat in seen.items()
-                # The parent is looked at again: had it ended meanwhile, its number could be somebody else's by now.
+                # Check the parent again: had it ended meanwhile, its pid could be reused by now.
                 if pid not in ours
                 and (parent := ours.get(stat.parent)) is not None
                 and self._is_still(parent.pid, parent.start_ticks)
@@ -118,12 +118,12 @@ class ProcessTree:
         return tuple(sorted(running, key=lambda s: (s.start_ticks, s.pid)))
 
     def leader_is_lost(self) -> None:
-        """Stop signalling the group: the leader was collected, so its number proves nothing any more."""
+        """Stop signalling the group: the leader was reaped, so its pid proves nothing any more."""
         self._is_child = False
 
     def ask_group(self) -> None:
-        """Ask the leader and its group to end; whatever else there is, is the leader's to end."""
-        self.members()  # remembered now: when the leader has ended, nothing may say any more whose they were
+        """Ask the leader and its group to end; ending other descendants is left to the leader."""
+        self.members()  # remember them now: once the leader has ended, nothing may prove that they are ours
         if self._is_child:
             self._signal_group(signal.SIGTERM)
             self._signal_group(signal.SIGCONT)  # a stopped process ends only when it continues
@@ -135,13 +135,13 @@ class ProcessTree:
             self._send(member, signal.SIGCONT)
 
     def kill(self) -> tuple[ProcessStat, ...]:
-        """End all of them at once, also those that appear meanwhile, and return what cannot be ended."""
+        """Kill all members, also those that appear meanwhile, and return those that cannot be killed."""
         left = self.members()  # before the leader is killed, for the same reason as above
         if self._is_child:
             self._signal_group(signal.SIGKILL)
         were_none = False
         for _ in range(_KILL_ROUNDS):
-            # Twice none: one that starts another and ends while we look can hide both of them.
+            # Require two empty rounds: a process that forks and exits during one scan can hide both processes.
             if were_none and not left:
                 break
             were_none = not left
@@ -153,7 +153,7 @@ class ProcessTree:
         return left
 
     def wait(self, members: Iterable[ProcessStat], seconds: float) -> None:
-        """Wait until the first of *members* has ended, at most that long."""
+        """Wait until the first of *members* has ended, at most *seconds*."""
         with contextlib.ExitStack() as stack:
             fds = [fd for member in members if (fd := stack.enter_context(self._handle(member))) is not None]
             poller = select.poll()
@@ -167,14 +167,14 @@ class ProcessTree:
             return True
         if stat.start_ticks < self._leader.start_ticks:
             return False
-        # As long as the leader is there, dead or alive, the kernel gives its number to no other session or group.
+        # While the leader exists, even as a zombie, the kernel does not reuse its pid for another session or group.
         if self._leader.pid in {stat.session, stat.group} and self._has_leader():
             return True
 
         return self._processes.has_variable(stat.pid, TOKEN_VARIABLE, self._token)
 
     def _own_line(self) -> set[int]:
-        """Return this process and its ancestors, never to be ended: adw may run inside of what it examines."""
+        """Return this process and its ancestors, which are never ended: adw may run inside the examined tree."""
         line = {0, 1}
         pid = os.getpid()
         while pid not in line:
@@ -193,8 +193,8 @@ class ProcessTree:
         return stat is not None and stat.start_ticks == start_ticks
 
     def _signal_group(self, number: signal.Signals) -> None:
-        # It is our own child and not collected yet, so its number cannot be the group of somebody else. macOS says
-        # EPERM for a group of which only the dead leader is left.
+        # The leader is our own child and not reaped yet, so its pid cannot be another group. macOS returns EPERM for
+        # a group of which only the dead leader is left.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._leader.pid, number)
 
@@ -205,14 +205,14 @@ class ProcessTree:
 
     @contextlib.contextmanager
     def _handle(self, member: ProcessStat) -> Iterator[int | None]:
-        """Yield a pidfd of that very process, None when it is gone."""
+        """Yield a pidfd of exactly this process, or None if it is gone."""
         try:
             fd = os.pidfd_open(member.pid)
         except OSError:
             yield None
             return
         try:
-            # The descriptor is of the process that has the pid now; the start time says whether it is the one we mean.
+            # The pidfd refers to the process that has the pid now; the start time shows whether it is the right one.
             yield fd if self._is_still(member.pid, member.start_ticks) else None
         finally:
             os.close(fd)
@@ -222,10 +222,10 @@ def end_recorded(
     record: ProcessRecord, *, clock: Clock, processes: SystemProcesses, grace_seconds: float = GRACE_SECONDS
 ) -> ProcessEnding:
     """
-    End what is left of a process that another adw recorded, and say what was found.
+    End what is left of a process that another adw recorded, and return what was found.
 
-    Nothing is signalled unless machine, boot and pid namespace are those of the record. A leader that is gone does not
-    end the search: what carries its token is ended too.
+    Nothing is signalled unless machine, boot and pid namespace match the record. If the leader is gone, processes that
+    carry its token are still searched for and ended.
     """
     identity = record.identity
     seen = processes.observe(identity.pid)
@@ -260,7 +260,7 @@ def end_recorded(
 
 
 def recorded(data: Mapping[str, object]) -> ProcessRecord | None:
-    """Return the record that `ProcessRecord.to_json` wrote, None when *data* is not one."""
+    """Return the record that `ProcessRecord.to_json` wrote, or None if *data* is not one."""
     identity, argv = data.get("identity"), data.get("argv")
     token, started_at = data.get("token"), data.get("started_at")
     known = OwnerRecord.from_text(identity) if isinstance(identity, str) else None
@@ -276,12 +276,12 @@ def recorded(data: Mapping[str, object]) -> ProcessRecord | None:
 
 
 def describe(members: Iterable[ProcessStat]) -> tuple[str, ...]:
-    """Return *members* for people: `1234 (sleep)`."""
+    """Return *members* for display: `1234 (sleep)`."""
     return tuple(f"{member.pid} ({member.command})" for member in members)
 
 
 def _why_not(record: ProcessRecord, seen: Observation) -> ProcessEnding | None:
-    """Return why nothing may be signalled for *record*, None when it may."""
+    """Return the ending that says why nothing may be signalled for *record*, or None if signalling is allowed."""
     known = record.identity
     if len(record.token) < _MIN_TOKEN or not known.start_ticks or known.pid <= 1:
         why = "the record does not say enough to recognise a process"

@@ -1,9 +1,9 @@
 """
-The third net: values are hidden because they are known, also in parts and in other spellings.
+The third net: values hidden because they are known, also in parts and in other spellings.
 
-Pure. Every spelling of every secret (as it is, reversed, base64 at its three alignments, hex, percent-coded, JSON) is
-cut into all its pieces of 12 characters. A text is looked at in steps of 7 for the 6-character seeds of those pieces:
-each run of 12 characters holds one seed at such a place, so nothing is missed and clean text costs one look per step.
+Pure. Each spelling of each secret (plain, reversed, base64 at its three alignments, hex, percent-encoded, JSON) is cut
+into all its 12-character pieces. A text is sampled every 7 characters for the 6-character seeds of those pieces: each
+run of 12 characters contains one sampled seed, so no piece is missed and clean text costs one lookup per step.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from urllib.parse import quote, quote_plus
 
 from adws.adw_modules.redaction.patterns import MASK, Match, SourceMap, is_secret_name
 
-#: A run of so many characters of a secret is hidden.
+#: Length of the pieces of a secret that are hidden.
 GRAM = 12
 _SEED = 6
 _STRIDE = GRAM - _SEED + 1
-#: Shorter values are only hidden as whole words: `cat` is in `catalogue`.
+#: Shorter values are hidden only as whole words: `cat` is in `catalogue`.
 SHORTEST_PIECE = 8
-#: More of one value is not indexed.
+#: Maximum indexed length of one value.
 _LONGEST_VALUE = 32_768
-#: Fewer different characters make a line of dashes or zeros, not a piece of a secret.
+#: A piece with fewer distinct characters is a line of dashes or zeros, not a secret.
 _FEWEST_CHARACTERS = 3
-#: Text in text in text: so many layers of escapes are taken off.
+#: Maximum layers of escapes that are removed (text in text in text).
 _LAYERS = 3
 
 _INVISIBLE = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
-#: What may stand inside a secret without being part of it (terminal codes, line breaks, invisible characters), and what
-#: stands for one character (percent codes, JSON and Python escapes, HTML entities). Its first character is a plain set
-#: and the cases look back at it: a pattern that starts with a set is searched for several times as fast.
+#: Matches text that may interrupt a secret without being part of it (terminal codes, line breaks, invisible
+#: characters), and encodings of one character (percent codes, JSON and Python escapes, HTML entities). It starts with a
+#: plain set, at which the cases look back, because a pattern that starts with a set is searched several times as fast.
 _NOISE = re.compile(
     rf"""
     [\r\n%&\\{_INVISIBLE}]
@@ -49,7 +49,7 @@ _NOISE = re.compile(
 _SPECIAL = re.compile(rf"[\r\n%&\\{_INVISIBLE}]")
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "#39": "'", "#x27": "'", "#34": '"'}
 _URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{1,20}://[^\s/?#:@]{0,256}:([^\s/]{1,1024})@")
-#: What some programs escape in JSON though nobody has to: `<`, `>`, `&` and the like.
+#: Escapes that some programs write in JSON without need: `<`, `>`, `&` and the like.
 _ASCII_ESCAPE = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
 _NEEDLESS_ESCAPE = re.compile(rb"\\(?:/|u00[2-7]|\\x)")
 _ANY_ESCAPE = re.compile(rb"\\(?:[/\\]|u00[2-7])")
@@ -57,7 +57,7 @@ _PEM_FRAME = re.compile(r"-----[A-Z0-9 ]{4,80}-----")
 
 
 def _plain(found: re.Match[str]) -> str:
-    """Return what a piece of noise stands for: nothing, or one character."""
+    """Return the character that a piece of noise encodes, or ""."""
     token = found[0]
     if token[0] == "%":
         return _visible(token[1:])
@@ -78,7 +78,7 @@ def _visible(digits: str) -> str:
 
 
 def _layers(text: str) -> Iterator[tuple[str, ...]]:
-    """Yield *text*, then *text* and what is left when noise is taken off once, and so on: the last is the newest."""
+    """Yield (text,), then (text, text without one layer of noise), and so on: the last item is the newest layer."""
     layers: tuple[str, ...] = (text,)
     yield layers
     while len(layers) <= _LAYERS and _SPECIAL.search(layers[-1]) is not None:
@@ -90,7 +90,7 @@ def _layers(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def parts_of(value: str) -> tuple[str, ...]:
-    """Return what is secret in *value*: a URL's password, a key without its frame, the secret fields of JSON."""
+    """Return the secret parts of *value*: a URL's password, a key without its frame, the secret fields of JSON."""
     url = _URL_PASSWORD.match(value)
     if url is not None:
         return (url[1],)
@@ -104,7 +104,7 @@ def parts_of(value: str) -> tuple[str, ...]:
 
 
 def _secret_leaves(value: object, *, under: str) -> Iterator[str]:
-    """Yield the texts in *value* that stand under a secret's name."""
+    """Yield the texts in *value* that have a secret's name."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _secret_leaves(item, under=key)
@@ -116,12 +116,12 @@ def _secret_leaves(value: object, *, under: str) -> Iterator[str]:
 
 
 def spellings(value: str) -> set[str]:
-    """Return *value* and every other way to write it that is looked for."""
+    """Return *value* and all its other spellings that are searched for."""
     return _codings(value) | _escapes(value) | _escapes(value[::-1])
 
 
 def _codings(value: str) -> set[str]:
-    """Return the ways to write *value* in which none of its characters is left."""
+    """Return *value* and its encodings as a whole: reversed, hex, base64 and the like."""
     raw = value.encode("utf-8", "surrogatepass")
     result = {value, value[::-1], raw.hex(), raw.hex().upper(), value.replace(" ", "+")}
     for shift in range(3):
@@ -131,7 +131,7 @@ def _codings(value: str) -> set[str]:
 
 
 def _escapes(value: str) -> set[str]:
-    """Return the ways to write *value* for a URL, for JSON and for Python."""
+    """Return the spellings of *value* with escapes for URLs, JSON and Python."""
     raw = value.encode("utf-8", "surrogatepass")
     percent = {quote(raw, safe=""), quote(raw, safe="/"), quote_plus(raw), "".join(f"%{byte:02X}" for byte in raw)}
     said = repr(value)
@@ -155,7 +155,7 @@ def _upper_unicode(text: str) -> str:
 
 
 def _base64_inside(raw: bytes, shift: int) -> tuple[str, str]:
-    """Return the base64 of *raw* when *shift* bytes stand before it, without what depends on its neighbours."""
+    """Return the base64 of *raw* after *shift* other bytes, without the characters that depend on its neighbours."""
     first = -(-8 * shift // 6)
     last = 8 * (shift + len(raw)) // 6
     text = base64.b64encode(bytes(shift) + raw).decode("ascii")[first:last]
@@ -169,7 +169,7 @@ class ValueNet:
     __slots__ = ("_grams", "_needles", "_ordered", "_seeds", "_words", "has_words", "whole")
 
     def __init__(self, known_values: Iterable[str]) -> None:
-        # What is part of the mask cannot be hidden: the mask would be hidden again and again.
+        # Parts of the mask are not hidden: the mask itself would be redacted again and again.
         values = {value for value in known_values if value.strip() and value.lower() not in MASK}
         words = {value for value in values if len(value) < SHORTEST_PIECE}
         grams: set[str] = set()
@@ -186,16 +186,16 @@ class ValueNet:
                     needles.update(spellings(part))
 
         self._words = tuple(re.compile(rf"(?<!\w){re.escape(word)}(?!\w)") for word in sorted(words))
-        #: Whether there are values that are hidden as whole words: nothing else is shorter than SHORTEST_PIECE.
+        #: Whether some values are hidden as whole words: nothing else searched is shorter than SHORTEST_PIECE.
         self.has_words = bool(words)
         self._grams = frozenset(grams)
-        self._ordered: list[str] | None = None  # only reading a stream needs it
+        self._ordered: list[str] | None = None  # needed only for streams
         self._seeds = frozenset(seeds)
         self._needles = tuple(sorted(n for n in needles if len(n) >= SHORTEST_PIECE and not _is_covered(n, grams)))
         self.whole = WholeValues(values - words)
 
     def find(self, text: str) -> Iterator[Match]:
-        """Yield where a known secret or a piece of one is in *text*, whatever stands between its characters."""
+        """Yield where *text* contains a known secret or a piece of one, despite noise between its characters."""
         for pattern in self._words:
             for item in pattern.finditer(text):
                 yield Match(item.start(), *item.span())
@@ -206,11 +206,11 @@ class ValueNet:
             maps = [SourceMap(below, _NOISE, _plain) for below in layers[-2::-1]] if spans else []
             for start, end in spans:
                 for each in maps:
-                    start, end = each.back(start, end)  # noqa: PLW2901 - one step down each time
+                    start, end = each.back(start, end)  # noqa: PLW2901 - one layer down each time
                 yield Match(start, start, end)
 
     def has_any(self, text: str) -> bool:
-        """Say whether `find` finds something in *text*."""
+        """Return whether `find` finds anything in *text*."""
         return next(self.find(text), None) is not None
 
     def _find_in(self, view: str) -> Iterator[tuple[int, int]]:
@@ -230,7 +230,7 @@ class ValueNet:
                         yield at, at + GRAM
 
     def may_begin_at_end_of(self, text: str) -> bool:
-        """Say whether the last characters of *text* (4 to 11) are the first of a piece of a secret."""
+        """Return whether the last 4 to 11 characters of *text* begin a piece of a secret."""
         plain = _NOISE.sub(_plain, text[-256:])
 
         return any(self._is_beginning(plain[-length:]) for length in range(4, GRAM) if len(plain) >= length)
@@ -238,7 +238,7 @@ class ValueNet:
     def _is_beginning(self, text: str) -> bool:
         ordered = self._ordered
         if ordered is None:
-            ordered = self._ordered = sorted(self._grams)  # two threads at once make the same
+            ordered = self._ordered = sorted(self._grams)  # concurrent threads compute the same list
         at = bisect_left(ordered, text)
         if at < len(ordered) and ordered[at].startswith(text):
             return True
@@ -247,8 +247,8 @@ class ValueNet:
 
 
 def _texts_of(part: str) -> set[str]:
-    """Return every text in which a piece of *part* is looked for that is long enough."""
-    # Escapes of plain characters are taken off the text before it is looked at; those of others have to be indexed.
+    """Return the spellings of *part* that are long enough to be indexed."""
+    # Escapes of plain characters are removed from the text before the search; others have to be indexed.
     is_plain = part.isascii() and part.isprintable()
     texts = _codings(part) if is_plain else spellings(part)
 
@@ -256,32 +256,32 @@ def _texts_of(part: str) -> set[str]:
 
 
 def _windows(texts: Iterable[str], length: int, fewest: int) -> set[str]:
-    """Return every run of *length* characters in *texts* that has *fewest* different ones at least."""
+    """Return every run of *length* characters in *texts* with at least *fewest* distinct characters."""
     result = {text[at : at + length] for text in texts for at in range(len(text) - length + 1)}
 
     return {run for run in result if len(set(run)) >= fewest} if fewest > 1 else result
 
 
 def _is_covered(needle: str, grams: set[str]) -> bool:
-    """Say whether every piece of *needle* is in the index, so that it needs no search of its own."""
+    """Return whether every piece of *needle* is in the index, so that it needs no search of its own."""
     return len(needle) >= GRAM and all(needle[at : at + GRAM] in grams for at in range(len(needle) - GRAM + 1))
 
 
 class WholeValues:
     """
-    The quick question of the path that writes documents: whether a whole value is in these bytes.
+    The fast check for the path that writes documents: whether bytes contain a whole known value.
 
-    Many long spellings are found by sparse samples, few ones and the short ones by a plain search each.
+    Long spellings, if there are many, are found by sparse samples; few or short ones by a plain search each.
     """
 
     __slots__ = ("_hidden", "_long", "_seeds", "_short", "_stride")
 
     _SAMPLE = 8
-    #: Long spellings up to which a search for each is faster than samples.
+    #: Up to this many long spellings, a search for each is faster than samples.
     _FEW = 24
 
     def __init__(self, values: Collection[str]) -> None:
-        #: What a text must have for a value to hide in its escapes; most values look the same in text in text.
+        #: Escapes in which a value could hide; most values are spelled the same in nested text.
         has_special = any(json.dumps(value) != f'"{value}"' for value in values)
         self._hidden = _ANY_ESCAPE if has_special else _NEEDLESS_ESCAPE
         needles = {
@@ -300,7 +300,7 @@ class WholeValues:
         )
 
     def is_in(self, payload: bytes) -> bool:
-        """Say whether the whole of a known secret is in *payload*, as it is or in another spelling."""
+        """Return whether *payload* contains a whole known secret in any spelling."""
         if not self._short and not self._long:
             return False
         for _ in range(_LAYERS):
@@ -326,10 +326,10 @@ class WholeValues:
 
 def _without_json_escapes(payload: bytes) -> bytes:
     """
-    Return *payload* with one layer of JSON's escapes taken off, but for those that are spellings of a value.
+    Return *payload* without one layer of JSON escapes, except those that are spellings of a value.
 
-    This is for text in text, and for escapes that nobody has to write.
+    This handles nested text and unnecessary escapes.
     """
-    # Nobody writes a NUL into JSON: it keeps the place of a backslash that was escaped.
+    # JSON contains no NUL, so NUL marks the place of an escaped backslash.
     plain = payload.replace(b"\\\\", b"\0").replace(b'\\"', b'"').replace(b"\\/", b"/")
     return _ASCII_ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), plain).replace(b"\0", b"\\")

@@ -1,8 +1,8 @@
 """
-What the nets share, and the first of them: values are hidden because of the name they stand under.
+Shared parts of the redaction nets, and the first net: values hidden because of their name.
 
-Pure. A name is cut into words (`githubToken`, `GITHUB_TOKEN` and `github-token` are the same two) and the words decide,
-so `monkey`, `keyboard`, `max_tokens` and `primary_key` are no secrets. The tables below are the whole rule.
+Pure. A name is split into words (`githubToken`, `GITHUB_TOKEN` and `github-token` give the same two) and the words
+decide, so `monkey`, `keyboard`, `max_tokens` and `primary_key` are not secrets. The tables below are the whole rule.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-#: What stands where a secret was.
+#: Replacement for a secret.
 MASK = "[redacted]"
 
 
 class Match(NamedTuple):
-    """A secret in a text, and where the text that made it one begins."""
+    """A secret in a text, and where the context that identifies it begins."""
 
-    context: int  #: start of what must be seen to recognise it, such as the name before the value
+    context: int  #: start of the text needed to recognise it, such as the name before the value
     start: int
     end: int
 
 
 class SourceMap:
-    """The places of `escapes.sub(plain, text)` in *text*; *plain* returns at most one character for each escape."""
+    """Maps positions in `escapes.sub(plain, text)` to *text*; *plain* returns at most one character per escape."""
 
     __slots__ = ("_above", "_ends", "_starts")
 
     def __init__(self, text: str, escapes: re.Pattern[str], plain: Callable[[re.Match[str]], str]) -> None:
-        #: One entry for each run that was kept and each character that was decoded, and one for the end.
+        #: One entry per unchanged run, one per decoded character, and one for the end.
         self._above: list[int] = []
         self._starts: list[int] = []
         self._ends: list[int] = []
@@ -52,7 +52,7 @@ class SourceMap:
         return above + width
 
     def back(self, start: int, end: int) -> tuple[int, int]:
-        """Return where in the text below the characters from *start* to *end* came from."""
+        """Return the span of the original text that the characters from *start* to *end* came from."""
         first = bisect_right(self._above, start) - 1
         last = bisect_right(self._above, end - 1) - 1
         is_run = self._above[last + 1] - self._above[last] > 1
@@ -61,14 +61,14 @@ class SourceMap:
         return self._starts[first] + start - self._above[first], stop
 
 
-#: Characters of one kind in a row, but for those that stand between the words of paths.
+#: Runs of one kind of character, without the separators in paths.
 _RUN = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9/._\-]")
-#: So many runs there are, for each character, in what chance made: about 0.6, and in paths about 0.25.
+#: Threshold of runs per character: random text has about 0.6, paths about 0.25.
 _RUNS_OF_CHANCE = 0.4
 
 
 def is_opaque(value: str) -> bool:
-    """Say whether *value* looks made by a machine: long, one word, letters and digits mixed, or very long."""
+    """Return whether *value* looks generated: long and mixing letters with digits, or one very long word."""
     if len(value) < 8:
         return False
 
@@ -80,16 +80,16 @@ def is_opaque(value: str) -> bool:
 
 
 def is_drawn(path: str) -> bool:
-    """Say whether *path*, though it begins like that of a file, looks drawn by a machine, whole or in a part."""
+    """Return whether *path*, although it begins like a file path, looks randomly generated, whole or in part."""
     if any(len(part) >= 16 and is_opaque(part) for part in path.split("/")):
         return True
 
-    # Base64 may begin with a slash and have more of them. Words of paths are longer than what chance makes of one kind.
+    # Base64 may begin with and contain slashes. Words in paths are longer than runs of one kind in random text.
     return len(path) >= 16 and len(_RUN.findall(path)) > len(path) * _RUNS_OF_CHANCE
 
 
 def _is_mixed(value: str) -> bool:
-    """Say whether letters and digits alternate more than a word with a number at its end does."""
+    """Return whether letters and digits alternate more than in a word that ends in a number."""
     changes = sum(a.isdigit() != b.isdigit() for a, b in pairwise(value))
 
     return changes > 1
@@ -99,27 +99,27 @@ def _set_of(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-#: These words make a name secret wherever they stand in it.
+#: Words that make a name secret anywhere in it.
 STRONG_WORDS = _set_of(
     "password passwords passwd passphrase passcode pwd secret secrets credential credentials creds authorization "
     "cookie cookies dsn jwt bearer apikey apikeys secretkey privatekey accesskey authtoken accesstoken refreshtoken "
     "sessiontoken clientsecret pgpassword htpasswd keytab"
 )
-#: These make it secret only as the last word, before a number or before one of the other words of secrets.
+#: Words that make a name secret only as the last word (before an optional number).
 WEAK_WORDS = frozenset(["token", "auth", "pat"])
-#: `key` and `tokens` are secret after one of these.
+#: `key`, `keys` and `tokens` are secret after one of these.
 KEY_OWNERS = _set_of(
     "api private secret access encryption encrypt signing sign ssh gpg pgp master auth service account deploy session "
     "client storage shared bearer refresh webhook host root admin app bot personal license subscription tls ssl rsa "
     "anthropic openai github gitlab gh aws azure gcp google slack stripe sendgrid twilio datadog sentry npm pypi "
     "claude linear jira cloudflare heroku supabase firebase mailgun"
 )
-#: `SOME_KEY` in capitals is an environment variable, and secret unless the word before says what kind of key it is.
+#: `SOME_KEY` in capitals is an environment variable, and secret unless one of these words precedes `KEY`.
 PLAIN_KEYS = _set_of(
     "primary foreign public sort partition cache idempotency event issue group row hash natural surrogate composite "
     "candidate unique index dedup lookup routing object bucket registry hot arrow function"
 )
-#: A name that ends so tells something about a secret and is not one.
+#: A name with such an ending describes a secret and is not one.
 DESCRIBING_ENDS = _set_of(
     "count counts used usage limit limits budget total totals type types kind name names file files filename path "
     "dir directory length len min max size policy required expires expiry expiration ttl age at url uri endpoint field "
@@ -127,19 +127,19 @@ DESCRIBING_ENDS = _set_of(
     "scopes manager store provider source rotation error errors stream reset changed missing valid invalid sock socket "
     "agent mode method id ids in per seconds"
 )
-#: A name that starts so is a question, its value an answer.
+#: A name with such a beginning is a yes-no question or a number, not a secret.
 ASKING_STARTS = _set_of("is has had needs requires require no use uses max min num total")
 #: A working directory, not a password.
 NOT_SECRET = frozenset(["PWD", "OLDPWD", "pwd"])
-#: Values that say that there is no value.
+#: Values that mean "no value".
 EMPTY_VALUES = frozenset(["", "none", "null", "nil", "true", "false", "undefined", "unset", "empty"])
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-#: Header lines whose value goes on to the end of the line.
+#: Headers whose value extends to the end of the line.
 _HEADERS = _set_of("authorization proxy-authorization cookie set-cookie x-api-key x-auth-token")
 
-# Possessive parts (`++`): a name is read once, from its first letter; there is no backtracking. The look behind stands
-# after the first letter, because a pattern that starts with a set of letters is searched for three times as fast.
+# Possessive parts (`++`) prevent backtracking: a name is read once, from its first letter. The lookbehind comes after
+# the first letter, because a pattern that starts with a character set is searched three times as fast.
 _ASSIGNED = re.compile(
     r"""
     (?P<name>[A-Za-z_.\-](?<![A-Za-z0-9_.\-].)[A-Za-z0-9_.\-]*+) (?P<close>\\*+["'`])?+
@@ -162,20 +162,20 @@ _WORD_ONLY = re.compile(r"""[^\s"'`&:=,;(){}\[\]<>]++""")
 _REST_OF_LINE = re.compile(r"""[^\r\n"'`]++""")
 _TRAILING = ")]},;.>"
 _QUOTES = ('"', "'", "`")
-#: How JSON goes on after a string.
+#: What follows a string in JSON.
 _AFTER_STRING = re.compile(r"""\s*+(?:,\s*+(?:\\*+"|[\[{]|-?[0-9]+[,}\]]|true|false|null)|[}\]]++\s*+(?:[,\\"]|\Z))""")
-#: So many characters of a name are looked at, the last ones.
+#: Maximum characters of a name that are examined, from its end.
 _LONGEST_NAME = 256
 
 
 def words_of(name: str) -> tuple[str, ...]:
-    """Return the words of *name* in lower case, however they are joined."""
+    """Return the words of *name* in lower case, whatever joins them."""
     return tuple(word.lower() for word in _WORD.findall(name))
 
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Say whether what stands under *name* is a secret."""
+    """Return whether a value named *name* is a secret."""
     words = words_of(name)
     if not words or name in NOT_SECRET or words[0] in ASKING_STARTS:
         return False
@@ -192,7 +192,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def _is_key_of_something(name: str, words: tuple[str, ...]) -> bool:
-    """Decide the names that end in `key`, `keys` or `tokens`, which are mostly harmless."""
+    """Decide names that end in `key`, `keys` or `tokens`, most of which are harmless."""
     if len(words) == 1 or words[-1] not in {"key", "keys", "tokens"}:
         return False
     if words[-2] in KEY_OWNERS:
@@ -202,19 +202,19 @@ def _is_key_of_something(name: str, words: tuple[str, ...]) -> bool:
 
 
 def find_named(text: str) -> Iterator[Match]:
-    """Yield the values in *text* that stand after a secret's name: `k=v`, `--k v`, `"k": "v"`, header lines."""
+    """Yield the values in *text* that follow a secret's name: `k=v`, `--k v`, `"k": "v"`, header lines."""
     for pattern in (_ASSIGNED, _OPTION):
         at = 0
         while (item := pattern.search(text, at)) is not None:
             at = item.end()
             is_quoted_name = pattern is _ASSIGNED and item["close"] is not None
             if item["open"] is not None and not is_quoted_name and _AFTER_STRING.match(text, at) is not None:
-                continue  # the quote ends the string of JSON in which the name is the last word
+                continue  # the quote ends a JSON string whose last word is the name
             name = item["name"][-_LONGEST_NAME:].strip(".-")
-            # In JSON and in Python the `n` of a line break stands before the name: `\\npassword=`.
+            # In JSON and in Python the `n` of an escaped line break precedes the name: `\\npassword=`.
             is_escaped = item.start() > 0 and text[item.start() - 1] == "\\"
             if is_secret_name(name) or (is_escaped and is_secret_name(name[1:])):
-                # What is hidden is not searched again: a value of many names stays linear.
+                # Hidden text is not searched again: a value with many names stays linear.
                 at = _end_of_value(text, item, name)
                 yield from _span(text, item.start() - is_escaped, item.end(), at)
     if "=" in text:
@@ -229,7 +229,7 @@ def find_named(text: str) -> Iterator[Match]:
 
 
 def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
-    """Return where the value after the name in *found* ends; the same place as it starts when it is none."""
+    """Return where the value after the name in *found* ends; its start if it is not a value."""
     start = found.end()
     if found["open"] is not None:
         return _end_of_quoted(text, start, found["open"].lstrip("bru"))
@@ -238,7 +238,7 @@ def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
     if name.lower() in _HEADERS:
         return _end_of(_REST_OF_LINE, text, start)
     if STRONG_WORDS.isdisjoint(words_of(name)) and found["close"] is None:
-        # `unexpected token: identifier` is a sentence; only what looks made by a machine is a value here.
+        # `unexpected token: identifier` is a sentence; only generated-looking text is a value here.
         end = _end_of(_WORD_ONLY, text, start)
         return end if is_opaque(text[start:end]) else start
     if text.startswith(("{", "["), start) and not text.startswith(MASK, start):
@@ -254,10 +254,10 @@ def _end_of(pattern: re.Pattern[str], text: str, start: int) -> int:
 
 
 def _span(text: str, context: int, start: int, end: int) -> Iterator[Match]:
-    """Yield the span without its closing punctuation, unless it is empty, means "nothing" or is hidden already."""
+    """Yield the span without trailing punctuation, unless it is empty, means "no value" or is already hidden."""
     value = text[start:end]
     if text.startswith(_QUOTES, end):
-        value = value.rstrip("\\")  # what escapes a quote is not part of the value: JSON stays JSON
+        value = value.rstrip("\\")  # the escape of a quote is not part of the value: JSON stays JSON
     if value.startswith(MASK) and not value[len(MASK) :].strip(_TRAILING):
         return
     value = value.rstrip(_TRAILING) or value
@@ -268,7 +268,7 @@ def _span(text: str, context: int, start: int, end: int) -> Iterator[Match]:
 
 
 def _end_of_quoted(text: str, start: int, quote: str) -> int:
-    """Return where the text opened by *quote* ends: at the same quote, else at the end of the line."""
+    """Return where the text opened by *quote* ends: at the same quote or at the end of the line."""
     at = text.find(quote, start)
     while at >= 0 and _is_escaped(text, start, at, quote):
         at = text.find(quote, at + len(quote))
@@ -280,7 +280,7 @@ def _end_of_quoted(text: str, start: int, quote: str) -> int:
 
 
 def _is_escaped(text: str, start: int, at: int, quote: str) -> bool:
-    """Say whether the quote at *at* belongs to the value: it has more backslashes than the opening one had."""
+    """Return whether the quote at *at* belongs to the value: it has more backslashes than the opening quote."""
     before = 0
     while at - before > start and text[at - before - 1] == "\\":
         before += 1

@@ -1,10 +1,10 @@
 """
-Take secrets out of everything that is stored, logged or shown.
+Remove secrets from everything that is stored, logged or shown.
 
-Pure. Three independent nets: by the name a value stands under (`redaction.patterns`), by its shape
-(`redaction.token_shapes`), and because it is known (`redaction.known_values`). All of them search the original text;
-what any of them finds becomes `[redacted]`. Redacting twice changes nothing. It is a net, not a wall:
-docs/operations.md says what it cannot catch.
+Pure. Three independent nets find values by their name (`redaction.patterns`), by their shape
+(`redaction.token_shapes`), and because they are known (`redaction.known_values`). All of them search the original text;
+each match becomes `[redacted]`. Redacting twice changes nothing. Redaction is not complete: docs/operations.md lists
+what it cannot catch.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from adws.adw_modules.redaction.patterns import EMPTY_VALUES, MASK, Match, find_
 __all__ = ["MASK", "Redactor", "StreamRedactor"]
 
 
-#: Deeper values are not looked at, and not shown.
+#: Deeper values are neither examined nor shown.
 MAX_DEPTH = 64
 TOO_DEEP, CYCLE = "[too deep]", "[cycle]"
 
-#: Numbers below it have fewer digits than a piece of a secret.
+#: Smaller numbers have fewer digits than any searched piece of a secret.
 LEAST_NUMBER = 10 ** (SHORTEST_PIECE - 1)
 
-#: What hides a secret can, next to other text, look like the start of another: so many times it is looked again.
+#: Maximum search rounds: a mask next to other text can look like the start of another secret.
 _ROUNDS = 8
-#: Texts up to this length are remembered, at most so many.
+#: Maximum length and number of cached texts.
 _SHORT, _MOST_SEEN = 64, 4096
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"')
-#: Set for convenience and known to everyone: hiding them would only make logs unreadable.
+#: Convenience values that everyone knows: hiding them would only make logs unreadable.
 _WELL_KNOWN_WORDS = (
     "password passwd secret changeme change-me example default postgres postgresql mysql sqlite docker github gitlab "
     "anthropic openai localhost development production testing username administrator anonymous"
 )
 _TRIVIAL = EMPTY_VALUES.union(_WELL_KNOWN_WORDS.split())
-#: What documents are made of: a password that somebody set to one of these words, or a part of one, must not make all
-#: documents unreadable. Without those that are a part of another.
+#: Words of workflow documents: a password that equals one of them, or a part of one, must not make all documents
+#: unreadable. Words contained in another are left out.
 _WORDS_OF_DOCUMENTS = (
     "abandoned adopted adw_id after_result all_adws allowed_paths append artifact attempts_used author backend_port "
     "base_seconds blocked_by branch_name building by_phase by_provider categories chunk_size cleaning collect "
@@ -72,13 +72,13 @@ class Redactor:
 
     def __init__(self, known_values: Iterable[str] = ()) -> None:
         self._values = ValueNet(known_values)
-        self._seen: dict[str, str] = {}  #: short text -> what is left of it
-        self._said: dict[str, str] = {}  #: the same for what is stored
-        self._names: dict[str, tuple[bool, str]] = {}  #: short name -> whether it is a secret's, what is left of it
+        self._seen: dict[str, str] = {}  #: short text -> the redacted text
+        self._said: dict[str, str] = {}  #: the same, for stored texts
+        self._names: dict[str, tuple[bool, str]] = {}  #: short name -> whether it names a secret, and the redacted name
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str], *, known_values: Iterable[str] = ()) -> Redactor:
-        """Return a redactor that knows *known_values*, and those in *env* whose variable is named like a secret."""
+        """Return a redactor that knows *known_values* and the secrets in *env*, found by name, in URLs and in JSON."""
         known = set(known_values)
         known.update(value for name, value in env.items() if is_secret_name(name) and not _is_trivial(value))
         for value in env.values():
@@ -87,28 +87,28 @@ class Redactor:
         return cls(known)
 
     def redact_text(self, text: str) -> str:
-        """Return *text* with every secret found replaced by `[redacted]`."""
+        """Return *text* with each secret found replaced by `[redacted]`."""
         known = self._seen.get(text)
 
         return _remembered(text, self._seen, self.find) if known is None else known
 
     def redact(self, value: JsonValue) -> JsonValue:
-        """Return a copy of *value* without secrets, in keys too; never raises, whatever *value* holds."""
+        """Return a copy of *value* without secrets, also in keys; never raises, whatever *value* contains."""
         if type(value) is dict:
             return self._redact_dict(value, depth=0, inside=())
 
         return self._redact(value, depth=0, inside=())
 
     def redact_fields(self, fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Return the same for named values: those of a log line."""
+        """Return a redacted copy of the fields of a log line."""
         return self._redact_dict(fields, depth=0, inside=())
 
     def scrub_bytes(self, payload: bytes) -> bytes:
         """
-        Return *payload* without secrets, and the same object when none is in it.
+        Return *payload* without secrets, or the same object if it contains none.
 
-        Made for the path that writes documents: looks for whole known values and their spellings, and for tokens that
-        cannot be anything else. JSON stays JSON: secrets are taken out of its strings, its numbers are left alone.
+        For the path that writes documents: it searches for whole known values in all spellings and for unmistakable
+        tokens. JSON stays JSON: secrets are removed from its strings; its numbers are left alone.
         """
         if not self._values.whole.is_in(payload) and not token_shapes.may_have_tokens(payload):
             return payload
@@ -116,7 +116,7 @@ class Redactor:
         text = payload.decode("utf-8", "surrogateescape")
         try:
             json.loads(text)
-        except (ValueError, RecursionError):  # no JSON
+        except (ValueError, RecursionError):  # not JSON
             cleaner = _hide_all(text, self._find_stored)
         else:
             cleaner = _JSON_STRING.sub(self._scrub_string, text)
@@ -124,35 +124,35 @@ class Redactor:
 
     def scrub_text(self, text: str) -> str:
         """
-        Return *text*, which somebody said and which is to be stored, without secrets.
+        Return *text*, a message that is to be stored, without secrets.
 
-        As `scrub_bytes` it leaves alone what only its name makes a secret; it finds parts of known values, too: what
-        people say may have been cut before it comes here.
+        Like `scrub_bytes` it does not hide values by name. It also finds parts of known values, because a message may
+        have been truncated before.
         """
         return _remembered(text, self._said, self._find_stored)
 
     def scrub_json(self, text: str) -> str:
-        """Return *text*, which is JSON, with every string in it as `scrub_text` leaves it, and ASCII if it was."""
-        # One look at all of them tells whether there is anything; spaces between them hide nothing.
+        """Return the JSON *text* with `scrub_text` applied to every string in it; ASCII stays ASCII."""
+        # One search of all strings, joined by spaces, shows whether there is anything to hide.
         if not self._find_stored(" ".join(_strings_in(json.loads(text)))):
             return text
 
         return _JSON_STRING.sub(self._scrub_string, text)
 
     def find(self, text: str) -> list[Match]:
-        """Return everything in *text* that is a secret to one of the nets, in no order, overlaps included."""
+        """Return the matches of all nets in *text*, unordered, overlaps included."""
         return [*find_named(text), *token_shapes.find(text), *self._values.find(text)]
 
     def has_secret(self, text: str) -> bool:
-        """Say whether anything in *text* is hidden."""
+        """Return whether redaction would hide anything in *text*."""
         return bool(self.find(text))
 
     def may_begin_at_end_of(self, text: str) -> bool:
-        """Say whether *text* ends in what may be the start of a known secret."""
+        """Return whether the end of *text* may be the start of a known secret."""
         return self._values.may_begin_at_end_of(text)
 
     def _find_stored(self, text: str) -> list[Match]:
-        """Return what must not be stored: a name before it is not enough, that would change what people wrote."""
+        """Return the matches that must not be stored; not by name, which would change what people wrote."""
         return [*self._values.find(text), *token_shapes.find(text)]
 
     def _scrub_string(self, found: re.Match[str]) -> str:
@@ -160,7 +160,7 @@ class Redactor:
         text: str = json.loads(token, strict=False)
         cleaner = _hide_all(text, self._find_stored)
 
-        # Half a character (a lone surrogate) can only be written as an escape.
+        # A lone surrogate can only be written as an escape.
         has_half = "\\ud" in token.lower()
         return token if cleaner == text else json.dumps(cleaner, ensure_ascii=has_half or token.isascii())
 
@@ -169,7 +169,7 @@ class Redactor:
             return value
         if isinstance(value, str):
             return self.redact_text(value)
-        if isinstance(value, int | float):  # only a known value: what a number looks like says nothing
+        if isinstance(value, int | float):  # known values only: the shape of a number says nothing
             return MASK if self._values.has_any(said(value)) else value
         if isinstance(value, bytes | bytearray):
             return self.redact_text(bytes(value).decode("utf-8", "backslashreplace"))
@@ -183,7 +183,7 @@ class Redactor:
         return self._redact_list(value, depth=depth, inside=inside)
 
     def _redact_dict(self, value: Mapping[Any, object], *, depth: int, inside: tuple[int, ...]) -> dict[str, JsonValue]:
-        """Redact keys and values; *depth* and *inside* are those of the containers around it."""
+        """Redact keys and values; *depth* and *inside* describe the enclosing containers."""
         result: dict[str, JsonValue] = {}
         are_small_shown = not self._values.has_words
         for key, item in value.items():
@@ -191,7 +191,7 @@ class Redactor:
             is_hidden, shown = self._names.get(name) or self._look_at(name)
             if is_hidden or (name == "value" and is_secret_name(_name_in(value))):
                 clean = self._hide_value(item)
-            elif type(item) is str:  # this and the next two are most of what is in a log line
+            elif type(item) is str:  # fast path: this and the next branch cover most of a log line
                 clean = self.redact_text(item)
             elif item is None or (type(item) is int and are_small_shown and -LEAST_NUMBER // 10 < item < LEAST_NUMBER):
                 clean = item
@@ -202,7 +202,7 @@ class Redactor:
         return result
 
     def _look_at(self, name: str) -> tuple[bool, str]:
-        """Return whether what stands under *name* is secret, and the name without secrets; remember short ones."""
+        """Return whether *name* names a secret, and the redacted name; short names are cached."""
         result = (is_secret_name(name), self.redact_text(name))
         if len(name) <= _SHORT:
             if len(self._names) >= _MOST_SEEN:
@@ -214,7 +214,7 @@ class Redactor:
     def _redact_list(
         self, value: list[object] | tuple[object, ...], *, depth: int, inside: tuple[int, ...]
     ) -> JsonValue:
-        """Redact each item; in `["--token", "x"]` and `["Authorization", "x"]` the first says what the second is."""
+        """Redact each item; in `["--token", "x"]` and `["Authorization", "x"]` the first names the second."""
         result: list[JsonValue] = []
         depth, inside = depth + 1, (*inside, id(value))
         before: object = None
@@ -231,7 +231,7 @@ class Redactor:
 
     @staticmethod
     def _hide_value(value: object) -> JsonValue:
-        """Return the mask for what stands under a secret's name; "nothing" and yes-or-no are no secrets."""
+        """Return the mask for a value with a secret's name; booleans and values that mean "no value" are kept."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str) and value.lower() in EMPTY_VALUES:
@@ -242,11 +242,11 @@ class Redactor:
 
 class StreamRedactor:
     """
-    Redacts output that comes in pieces.
+    Redacts output that arrives in pieces.
 
-    Lines come out when they are complete; text is held back as long as a secret may go on in it, so one that is cut by
-    the borders of chunks does not come out. At most *limit* characters are held: of an endless line without a break
-    what cannot be judged is dropped up to the next line break, not shown.
+    Lines are released when complete; text is held back as long as a secret may continue in it, so a secret split across
+    chunks does not leak. At most *limit* characters are held: in an endless line, text that cannot be judged is dropped
+    up to the next line break.
     """
 
     def __init__(self, redactor: Redactor, *, limit: int = 65_536) -> None:
@@ -256,7 +256,7 @@ class StreamRedactor:
         self._is_dropping = False
 
     def feed(self, chunk: str) -> str:
-        """Take the next piece and return what may be shown now."""
+        """Take the next piece and return the text that may be shown now."""
         if self._is_dropping:
             _, line_break, chunk = chunk.partition("\n")
             if not line_break:
@@ -270,13 +270,13 @@ class StreamRedactor:
         return "".join(out)
 
     def close(self) -> str:
-        """Return the rest; nothing comes after it."""
+        """Return the rest; nothing may follow."""
         rest, self._held = self._held, ""
 
         return self._redactor.redact_text(rest)
 
     def _take_lines(self) -> str:
-        """Cut off the complete lines, but for those in which a secret may have begun."""
+        """Release the complete lines, except those in which a secret may have begun."""
         cut = self._held.rfind("\n") + 1
         while cut and self._redactor.may_begin_at_end_of(self._held[:cut]):
             cut = self._held.rfind("\n", 0, cut - 1) + 1
@@ -284,14 +284,14 @@ class StreamRedactor:
         return self._take(cut, self._redactor.find(self._held))
 
     def _take_part(self) -> str:
-        """Cut a line that is too long, at a place where no secret is."""
+        """Cut a line that is too long at a place outside any secret."""
         result = self._redactor.find(self._held)
         wanted = len(self._held) - self._limit // 4
         cut = _before_matches(wanted, result, len(self._held))
         if cut > 0:
             return self._take(cut, result)
 
-        # One secret, or what may be one, fills all that is held: show its mask and drop the rest of its line.
+        # One possible secret fills all the held text: show its mask and drop the rest of its line.
         line, line_break, self._held = self._held.partition("\n")
         self._held = line_break + self._held
         self._is_dropping = not line_break
@@ -305,7 +305,7 @@ class StreamRedactor:
 
 
 def _before_matches(cut: int, found: list[Match], length: int) -> int:
-    """Return the last place up to *cut* that is in no match, nor after one that may grow with the next chunk."""
+    """Return the last position up to *cut* outside any match and not after one that the next chunk may extend."""
     for context, _, end in sorted(found, reverse=True):
         if context < cut and (end > cut or end == length):
             cut = context
@@ -314,7 +314,7 @@ def _before_matches(cut: int, found: list[Match], length: int) -> int:
 
 
 def _strings_in(value: JsonValue) -> Iterator[str]:
-    """Yield every string in *value*, names too, however deep it stands."""
+    """Yield every string in *value* at any depth, keys included."""
     left = [value]
     while left:
         item = left.pop()
@@ -327,7 +327,7 @@ def _strings_in(value: JsonValue) -> Iterator[str]:
 
 
 def _remembered(text: str, seen: dict[str, str], find: Callable[[str], list[Match]]) -> str:
-    """Return what is left of *text*; a short one is looked at once: names, states, kinds of events come again."""
+    """Return *text* redacted; short texts are cached because names, states and event types repeat."""
     if len(text) > _SHORT:
         return _hide_all(text, find)
     known = seen.get(text)
@@ -340,7 +340,7 @@ def _remembered(text: str, seen: dict[str, str], find: Callable[[str], list[Matc
 
 
 def _hide_all(text: str, find: Callable[[str], list[Match]]) -> str:
-    """Return *text* without what *find* finds, nor what it then finds in the rest."""
+    """Return *text* with all matches of *find* replaced, repeated until there are no more."""
     for _ in range(_ROUNDS):
         cleaner = _hide(text, find(text))
         if cleaner == text:
@@ -351,7 +351,7 @@ def _hide_all(text: str, find: Callable[[str], list[Match]]) -> str:
 
 
 def _hide(text: str, found: Iterable[Match]) -> str:
-    """Return *text* with the spans of *found* replaced; those that touch become one mask."""
+    """Return *text* with the spans of *found* replaced; touching spans become one mask."""
     pieces: list[str] = []
     at = -1  #: the end of the last mask
     for start, end in sorted((match.start, match.end) for match in found):
@@ -363,14 +363,14 @@ def _hide(text: str, found: Iterable[Match]) -> str:
 
 
 def _name_in(value: Mapping[Any, object]) -> str:
-    """Return the name in `{"name": "GITHUB_TOKEN", "value": "x"}`, the way lists of variables are written."""
+    """Return the name in `{"name": "GITHUB_TOKEN", "value": "x"}`, a common form of variable lists."""
     name = value.get("name", value.get("key"))
 
     return name if isinstance(name, str) else ""
 
 
 def _free_name(name: str, taken: dict[str, JsonValue]) -> str:
-    """Return *name*, which is taken, with a number: two secrets as keys must not become one entry."""
+    """Return the taken *name* with a number appended, so that two secrets as keys do not become one entry."""
     number = 2
     while f"{name}#{number}" in taken:
         number += 1
@@ -378,7 +378,7 @@ def _free_name(name: str, taken: dict[str, JsonValue]) -> str:
 
 
 def _is_trivial(value: str) -> bool:
-    """Say whether *value*, though named like a secret, is none: a switch, a small number, a path, a well-known word."""
+    """Return whether *value*, despite its secret name, is not a secret: a switch, small number, path or known word."""
     text = value.strip()
     if len(text) < _SHORTEST_FROM_ENVIRONMENT or text.lower() in _TRIVIAL or text in _WORDS_OF_DOCUMENTS:
         return True

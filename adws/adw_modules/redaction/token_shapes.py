@@ -1,10 +1,10 @@
 r"""
-The second net: values are hidden because they have the shape of a secret of a known kind.
+The second net: values hidden because they have the shape of a known kind of secret.
 
-Pure. `SHAPES` is the one table of tokens: all that is logged, stored, sent or shown is searched by it. A token is
-found at the edge of a word and after an escape (`\n`, `\u000a`, `%0A`, terminal codes), with some of its characters
-escaped, and in base64. Every shape is looked for by one rare character first, and no pattern tries the same characters
-twice, so clean text costs little and the time is linear whatever the text is.
+Pure. `SHAPES` is the only table of tokens: everything logged, stored, sent or shown is searched with it. A token is
+found at a word boundary and after an escape (`\n`, `\u000a`, `%0A`, terminal codes), with some of its characters
+escaped, and in base64. Each shape is first searched by one rare character, and no pattern tries the same characters
+twice, so clean text costs little and the time is always linear.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _WORD = _LETTERS.union(string.digits)
 class _Shape(NamedTuple):
     """A kind of token."""
 
-    gate: str  #: one character that every token of this kind has and few other texts have
-    near: str  #: a pattern for what stands around the gate
+    gate: str  #: a character that each token of this kind contains and that is rare elsewhere
+    near: str  #: a pattern for the text around the gate
     hint: str  #: a pattern for where such a token may be: starts with the gate, group 1 starts with the token
-    pattern: str  #: that of the token from its start; group 1 is the secret where there is a group
-    glue: frozenset[str]  #: characters that may not stand before it
-    accepts: Callable[[str], bool] | None  #: whether the secret is one, where the pattern alone does not tell
+    pattern: str  #: pattern of the token from its start; group 1, if any, is the secret
+    glue: frozenset[str]  #: characters that may not precede it
+    accepts: Callable[[str], bool] | None  #: further check of the secret where the pattern is not enough
 
 
 def _shape(
     prefix: str, body: str, *, glue: frozenset[str] = _WORD, accepts: Callable[[str], bool] | None = None
 ) -> _Shape:
-    """Return the shape of tokens that start with *prefix*, whose gate stands in `<>`, and go on with *body*."""
+    """Return the shape of tokens made of *prefix*, whose gate is in `<>`, and *body*."""
     before, _, rest = prefix.partition("<")
     gate, _, after = rest.partition(">")
-    # The hint looks at the first part of the body only, and only as far as it has to go: `[a-z]{10,}` is `[a-z]{10}`.
+    # The hint examines only the first part of the body, and only its minimum length: `[a-z]{10,}` is `[a-z]{10}`.
     shortest = body.removeprefix("(").partition("}")[0].partition(",")[0] + "}"
     hint = f"{gate}(?<=({before}{gate}))(?={after}{shortest})"
     pattern = f"{before}{gate}{after}{body}"
 
     near = after + shortest
     if before:
-        # What stands before the gate is looked at last where that can be: most places are ruled out by what follows.
+        # Check the text before the gate last if possible: most places are ruled out by what follows the gate.
         has_one_width = not {"(", ","}.intersection(after)
         near = f"{near}(?<={before}{gate}{near})" if has_one_width else f"(?<={before}{gate}){near}"
 
@@ -55,7 +55,7 @@ def _shape(
 
 
 def _is_user_and_password(value: str) -> bool:
-    """Say whether *value* is the base64 of `user:password`."""
+    """Return whether *value* is the base64 of `user:password`."""
     try:
         return b":" in base64.b64decode(value[: len(value) // 4 * 4])
     except ValueError:
@@ -84,12 +84,12 @@ SHAPES: tuple[_Shape, ...] = (
     _shape("pypi-<A>gE", _SAFE + "{16,}"),
     _shape("<A>GE-SECRET-KEY-1", "[A-Za-z0-9]{16,}", glue=_ANYWHERE),
     _shape("<A>TATT3", r"[A-Za-z0-9_\-=]{16,}"),
-    # A bot's token: its number, a colon, 35 characters.
+    # A bot token: its number, a colon, 35 characters.
     *(_shape(f"[0-9]{{{digits}}}:<A>A", _SAFE + r"{32,34}(?![A-Za-z0-9_\-])") for digits in (8, 9, 10)),
     _shape("<B>(?i:earer)" + _SCHEME, _SCHEME_VALUE, glue=_LETTERS, accepts=is_opaque),
     _shape("<B>(?i:asic)" + _SCHEME, _SCHEME_VALUE, glue=_LETTERS, accepts=_is_user_and_password),
     _shape(r"S<G>\.", rf"{_SAFE}{{16,64}}\.{_SAFE}{{16,128}}"),
-    # The edge has every character of the body: else each `-eyJ` of a long line would start a search of its own.
+    # The glue includes every character of the body: otherwise each `-eyJ` of a long line would start a search.
     _shape("ey<J>", rf"{_SAFE}{{10,}}+(?:\.{_SAFE}{{4,}}+){{1,4}}+", glue=_WORD.union("_-")),
     _shape("GOCSP<X>-", _SAFE + "{16,}"),
     _shape("<b>(?i:earer)" + _SCHEME, _SCHEME_VALUE, glue=_LETTERS, accepts=is_opaque),
@@ -119,16 +119,16 @@ SHAPES: tuple[_Shape, ...] = (
     _shape(r"<y>a29\.", r"[A-Za-z0-9_.\-]{16,}"),
 )
 
-#: The password of a URL. It may hold `@`, but no `/`, so a search ends at the next `://` at the latest.
+#: The password of a URL. It may contain `@`, but not `/`, so a search ends at the next `://` at the latest.
 _URL_PASSWORD = re.compile(r"://[^\s/?#\"'<>:@]{0,256}:([^\s/\"'<>]{1,1024})@")
-#: The only name in a URL, where a token may stand; those of ssh are no secrets.
+#: The user name of a URL without password, which may be a token; ssh user names are not secrets.
 _URL_USER = re.compile(r"(?<!ssh)://([^\s/?#\"'<>:@]{16,256})@")
 _PEM_BEGIN = re.compile(r"-----BEGIN[ +][A-Z0-9 +]{0,40}PRIVATE[ +]KEY[A-Z +]{0,20}-----")
 _PEM_END = re.compile(r"-----END[ +][A-Z0-9 +]{0,80}-----")
-#: A private key is never longer; an unclosed one hides that much and no more.
+#: Maximum length of a private key; an unclosed one hides that much.
 PEM_LONGEST = 32_768
 
-#: What every text with a token has: a character that is looked for fast, and a pattern that starts with it if it can.
+#: What every text with a token has: a character that is found quickly, and a pattern, starting with it if possible.
 _HINTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     *(
         (gate, re.compile(f"{gate}(?:{'|'.join(shape.near for shape in shapes)})", re.ASCII))
@@ -138,7 +138,7 @@ _HINTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("Y", re.compile(r"-----BEGIN[ +][A-Z0-9 +]{0,40}PRIVATE[ +]KEY")),
 )
 
-#: What ends in a letter or a digit and stands for something that is none, when a token follows.
+#: Escapes that end in a letter or digit but do not stand for one, directly before a token.
 _ESCAPE_BEFORE = re.compile(
     r"""
     (?:\\+(?:[a-z]|[0-7]{1,3}|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})
@@ -150,7 +150,7 @@ _ESCAPE_BEFORE = re.compile(
 )
 _LONGEST_ESCAPE = 40
 
-#: Terminal codes, which stand for nothing, and escapes of printable characters, in any number of layers.
+#: Terminal codes, which are removed, and escapes of printable characters, in any number of layers.
 _CODES = re.compile(
     r"""
     [\x1b\\%&]
@@ -164,7 +164,7 @@ _CODES = re.compile(
     re.VERBOSE,
 )
 
-#: What every text with such codes has. A pattern that starts with one character is searched for several times as fast.
+#: What every text with such codes has. A pattern that starts with one character is searched several times as fast.
 _CODE_HINTS = (
     ("\\", re.compile(r"\\(?:u00[1-7][0-9a-fA-F]|x[1-7][0-9a-fA-F]|033\[|e\[|/)")),
     ("%", re.compile(r"%(?:25)*[1-7][0-9a-fA-F]")),
@@ -172,26 +172,26 @@ _CODE_HINTS = (
     ("\x1b", re.compile(r"\x1b")),
 )
 
-#: So many characters of base64 in a row are decoded: fewer are no token.
+#: Shortest base64 run that is decoded: a shorter one is not a token.
 _SHORTEST_RUN = 24
 _BASE64 = (string.ascii_letters + string.digits + "+/-_").encode()
-#: Every byte as its class: a capital letter, another character of base64, or none.
+#: Class of each byte: a capital letter, another base64 character, or neither.
 _CLASSES = bytes(ord("X") if 65 <= byte <= 90 else ord("x") if byte in _BASE64 else ord(" ") for byte in range(256))
-#: The base64 of a token has capital letters, also in its first half. Hashes, UUIDs and most paths have none.
+#: The base64 of a token has capital letters, also in its first half; hashes, UUIDs and most paths have none.
 _FROM_CAPITAL = re.compile(rb"X[Xx]{12,}+")
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 _PRINTED = re.compile(r"[\t\r\n -~]*")
 
 
 class _Below(NamedTuple):
-    """The text that a text without codes was made from."""
+    """The original of a text whose codes were removed."""
 
     text: str
     places: SourceMap
 
 
 def find(text: str) -> Iterator[Match]:
-    """Yield every secret of a known kind in *text*, also where it is escaped or in base64."""
+    """Yield every secret of a known kind in *text*, also escaped or in base64."""
     yield from _find_in(text)
     plain = _without_codes(text)
     if plain is None or not _may_have(plain):
@@ -205,7 +205,7 @@ def find(text: str) -> Iterator[Match]:
 
 
 def may_have_tokens(payload: bytes) -> bool:
-    """Say, fast, whether `find` may find something in *payload*, which may be JSON."""
+    """Return quickly whether `find` may find something in *payload*, which may be JSON."""
     text = payload.decode("latin-1")
     if _may_have(text):
         return True
@@ -223,7 +223,7 @@ def _may_have(text: str) -> bool:
 
 
 def _has_hint(text: str) -> bool:
-    for gate, pattern in _HINTS:  # noqa: SIM110 - on the path of every step, and any() costs half as much again
+    for gate, pattern in _HINTS:  # noqa: SIM110 - runs at every step, and any() takes half as long again
         if gate in text and pattern.search(text) is not None:
             return True
 
@@ -254,7 +254,7 @@ def _find_tokens(text: str, below: _Below | None = None) -> Iterator[Match]:
 
 
 def _find_shape(shape: _Shape, text: str, below: _Below | None) -> Iterator[Match]:
-    pattern = re.compile(shape.pattern, re.ASCII)  # not when the module is loaded: most commands meet no token
+    pattern = re.compile(shape.pattern, re.ASCII)  # not at import: most commands meet no token
     at = 0
     for place in re.finditer(shape.hint, text, re.ASCII):
         start = place.start(1)
@@ -262,7 +262,7 @@ def _find_shape(shape: _Shape, text: str, below: _Below | None) -> Iterator[Matc
             continue
         context = _context_of(text, start, shape.glue)
         if context is None and below is not None:
-            # A terminal code that was taken out set it apart.
+            # A removed terminal code may have separated it from the word before.
             source, _ = below.places.back(start, start + 1)
             context = None if _context_of(below.text, source, shape.glue) is None else start
         found = None if context is None else pattern.match(text, start)
@@ -274,7 +274,7 @@ def _find_shape(shape: _Shape, text: str, below: _Below | None) -> Iterator[Matc
 
 
 def _context_of(text: str, start: int, glue: frozenset[str]) -> int | None:
-    """Return where what sets a token at *start* apart begins, None where it is part of a longer word."""
+    """Return where the context of a token at *start* begins, or None if it is part of a longer word."""
     if start == 0 or text[start - 1] not in glue:
         return start
     escape = _ESCAPE_BEFORE.search(text, max(0, start - _LONGEST_ESCAPE), start)
@@ -283,7 +283,7 @@ def _context_of(text: str, start: int, glue: frozenset[str]) -> int | None:
 
 
 def _find_private_keys(text: str) -> Iterator[Match]:
-    """Yield the private keys in *text* with their frame; one that is cut off reaches to the end."""
+    """Yield the private keys in *text* with their frame; a truncated one reaches to the end."""
     at = 0
     while (begin := _PEM_BEGIN.search(text, at)) is not None:
         stop = min(len(text), begin.end() + PEM_LONGEST)
@@ -293,7 +293,7 @@ def _find_private_keys(text: str) -> Iterator[Match]:
 
 
 def _without_codes(text: str) -> str | None:
-    """Return *text* without terminal codes and escapes of printable characters, None when it has none."""
+    """Return *text* without terminal codes and escapes of printable characters, or None if it has none."""
     for gate, pattern in _CODE_HINTS:
         if gate in text and pattern.search(text) is not None:
             return _CODES.sub(_plain, text)
@@ -302,7 +302,7 @@ def _without_codes(text: str) -> str | None:
 
 
 def _plain(found: re.Match[str]) -> str:
-    """Return what an escape stands for: one character, or nothing."""
+    """Return the character that an escape encodes, or ""."""
     if digits := found["percent"] or found["escape"] or found["entity"]:
         return chr(int(digits, 16))
     if digits := found["decimal"]:
@@ -317,7 +317,7 @@ def _base64_runs(text: str) -> Iterator[tuple[int, bytes]]:
     """Yield every part of *text* that may be base64 of a token, and where it begins."""
     if len(text) < _SHORTEST_RUN:
         return
-    payload = text.encode("latin-1", "replace")  # one byte for each character
+    payload = text.encode("latin-1", "replace")  # one byte per character
     classes = payload.translate(_CLASSES)
     for item in _FROM_CAPITAL.finditer(classes):
         at = classes.rfind(b" ", 0, item.start()) + 1
@@ -326,7 +326,7 @@ def _base64_runs(text: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _all_decoded(text: str) -> str:
-    """Return what all base64 in *text* stands for, wherever a group of four characters of it may begin."""
+    """Return all base64 in *text* decoded, at each of the four possible alignments."""
     if _FROM_CAPITAL.search(text.encode("latin-1", "replace").translate(_CLASSES)) is None:
         return ""
 
@@ -335,13 +335,13 @@ def _all_decoded(text: str) -> str:
 
 def _decoded(run: bytes, first: int) -> bytes:
     length = len(run) - first
-    whole = run[first : first + length - (length % 4 == 1)]  # one character alone stands for nothing
+    whole = run[first : first + length - (length % 4 == 1)]  # a single character encodes nothing
 
     return binascii.a2b_base64(whole + b"==")
 
 
 def _find_in_base64(at: int, run: bytes) -> Iterator[Match]:
-    """Yield the tokens whose base64 is in *run*, which begins at *at*, with the characters they share with others."""
+    """Yield the tokens whose base64 is in *run*, which begins at *at*, including characters shared with neighbours."""
     for first in range(4):
         text = _decoded(run, first).decode("latin-1")
         for match in _find_tokens(text):

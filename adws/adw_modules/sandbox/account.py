@@ -1,8 +1,9 @@
 """
-The unprivileged user whom boxed commands run as when adw itself is root (`sandbox.user`).
+The unprivileged user as whom sandboxed commands run when adw itself is root (`sandbox.user`).
 
-Before a command starts, the user is given what it may write: the worktree, its administrative directory, the box. Of
-the git directory that all worktrees share only directories are opened, by group: objects that are there stay root's.
+Before a command starts, the user becomes owner of what it may write: the worktree, its administrative directory and the
+sandbox's own directory. In the git directory shared by all worktrees, only directories are opened, by group: existing
+objects stay root's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from adws.adw_modules.process.run import Account
 
 
 def find(name: str) -> Account | None:
-    """Return the account of *name*, None when adw runs as that user already; raise ConfigError for one of no use."""
+    """Return the account of *name*, or None if adw already runs as that user; raise ConfigError if it is unusable."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
@@ -38,9 +39,9 @@ def find(name: str) -> Account | None:
 
 def give(path: Path, account: Account) -> None:
     """
-    Let *account* own *path* and all that is below it; links are not followed.
+    Make *account* the owner of *path* and everything below it, without following symbolic links.
 
-    A file with further names stays as it is: the other name may be a file of somebody else.
+    A file with several hard links keeps its owner: another link may be somebody else's file.
     """
     _give(path.lstat(), account, path)
     if path.is_symlink() or not path.is_dir():
@@ -58,7 +59,7 @@ def _give(found: os.stat_result, account: Account, path: Path | str, *, director
 
 
 def open_directories(path: Path, account: Account) -> None:
-    """Let the group of *account* make and replace files in *path* and in the directories below it."""
+    """Let the group of *account* create and replace files in *path* and all directories below it."""
     if not path.is_dir():
         return
     for _top, _folders, _files, fd in os.fwalk(path, follow_symlinks=False):
@@ -79,7 +80,7 @@ def let_read(paths: Iterable[Path], account: Account) -> None:
 
 
 def let_pass(path: Path, below: Iterable[Path]) -> None:
-    """Let everybody go through, not list, the directories above *path* that belong to adw: those *below*."""
+    """Let everybody enter, but not list, the parents of *path* that are a directory in *below* or inside one."""
     places = [place.resolve() for place in below]
     for parent in path.resolve().parents:
         if any(parent == place or parent.is_relative_to(place) for place in places):
@@ -89,7 +90,7 @@ def let_pass(path: Path, below: Iterable[Path]) -> None:
 
 
 def why_unreachable(path: Path, account: Account) -> str:
-    """Return which directory keeps *account* from *path*, "" when it can get there."""
+    """Return which directory *account* may not enter on the way to *path*, or "" if it can reach it."""
     for parent in reversed(path.resolve().parents):
         found = parent.stat()
         if found.st_uid == account.uid:

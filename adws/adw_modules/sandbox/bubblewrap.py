@@ -1,8 +1,8 @@
 """
-The stronger box, where bubblewrap is installed: its own mounts, processes and network.
+The stronger sandbox, where bubblewrap is installed: its own mounts, processes and network.
 
-Only what the policy names is mounted. The network has nothing but a loopback interface; a forwarder inside leads one of
-its ports to the proxy of the worker, through a socket file. When the worker dies, everything inside dies with it.
+Only paths that the policy names are mounted. The network has only a loopback interface; a forwarder inside connects one
+of its ports to the worker's proxy through a socket file. When the worker dies, everything inside dies with it.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from pathlib import Path
 from adws.adw_modules.process.run import Account
 from adws.adw_modules.sandbox.policy import ETC_HIDDEN, Policy
 
-#: Where the proxy is inside the box, as the proxy variables say.
+#: Port of the proxy inside the sandbox, named by the proxy variables.
 PROXY_PORT = 3128
-#: Directories that are links into /usr on most systems.
+#: Directories that are symbolic links into /usr on most systems.
 _LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 FORWARDER = Path(__file__).with_name("forwarder.py")
 
 
 def program() -> str:
-    """Return the bubblewrap of this machine, "" when it is not installed."""
+    """Return the path of bubblewrap, or "" if it is not installed."""
     return shutil.which("bwrap") or ""
 
 
 class BubblewrapSandbox:
-    """A box of namespaces; implements `Sandbox`."""
+    """A sandbox of Linux namespaces; implements `Sandbox`."""
 
     name = "bubblewrap"
     confines_thread = False
 
     def __init__(self, policy: Policy, *, proxy_socket: Path | None = None, account: Account | None = None) -> None:
-        """Run commands as *account*; only root can."""
+        """Run commands as *account* if given, which only root can do."""
         self._policy = policy
         self._account = account
         self._proxy_socket = proxy_socket
 
     def confine(self) -> None:
-        """Do nothing to the thread: bwrap itself confines what it starts."""
+        """Do nothing: bwrap itself confines the process it starts."""
 
     def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the call of bwrap that runs *argv*."""
+        """Return the bwrap command line that runs *argv*."""
         bridge: tuple[str, ...] = ()
         if self._proxy_socket is not None or self._account is not None:
-            # What the command itself listens on is inside of its own network.
+            # Ports that the command itself listens on are in its own network: not forwarded.
             led = [port for port in self._policy.local_ports if port not in self._policy.bind_ports]
             local = [f"{port}=127.0.0.1:{port}" for port in led]
             ports = ",".join([str(PROXY_PORT), *local]) if self._proxy_socket is not None else ""
@@ -61,15 +61,15 @@ class BubblewrapSandbox:
         yield from ("--unshare-cgroup-try", "--unshare-net", "--cap-drop", "ALL")
         if self._account is None:
             yield "--unshare-user-try"
-        else:  # root makes the mounts, and the forwarder turns into the user before it starts the command
+        else:  # root makes the mounts; the forwarder switches to the user before it starts the command
             yield from ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
         yield from ("--proc", "/proc", "--dev", "/dev", "--dir", "/run")
-        for place in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - inside of the box
+        for place in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - inside the sandbox
             yield from ("--perms", "1777", "--tmpfs", place)
         links = [path for path in map(Path, _LINKS) if path.is_symlink()]
         for path in links:
             yield from ("--symlink", str(path.readlink()), str(path))
-        # One mount of /etc, with its hidden entries covered, is faster than one for each entry.
+        # One mount of /etc with its hidden entries covered is faster than one mount per entry.
         made = (Path("/proc"), Path("/dev"), Path("/etc"), *links)
         mounts = {path: "--ro-bind-try" for path in policy.read if not any(path.is_relative_to(one) for one in made)}
         mounts[Path("/etc")] = mounts[FORWARDER] = "--ro-bind-try"
@@ -77,20 +77,20 @@ class BubblewrapSandbox:
             mounts[self._proxy_socket.parent] = "--ro-bind-try"
         mounts.update({path: "--bind-try" for path in policy.write if not path.is_relative_to("/dev")})
         mounts.update(dict.fromkeys(policy.protected, "--ro-bind-try"))
-        for path in sorted(mounts):  # a directory before what is in it
+        for path in sorted(mounts):  # a directory before its contents
             around = next((parent for parent in path.parents if parent in mounts), None)
             is_there = around is not None and (mounts[around] == mounts[path] or path != path.resolve())
-            if around is None and self._account is not None:  # bwrap makes what leads there for itself alone
+            if around is None and self._account is not None:  # bwrap would make the parents accessible to root alone
                 for parent in reversed(path.parents[:-1]):
                     yield from ("--perms", "0755", "--dir", str(parent))
-            if not is_there:  # a name that leads elsewhere is in the mount around it
+            if not is_there:  # a symbolic link is already in the mount around it
                 yield from (mounts[path], str(path), str(path))
         for path in (Path("/etc", name) for name in sorted(ETC_HIDDEN)):
             if path.is_dir():
                 yield from ("--tmpfs", str(path))
             elif path.exists():
                 yield from ("--ro-bind", "/dev/null", str(path))
-        # What leads to the mounts is made for the box alone: what is written there would be lost in silence.
+        # The parents of the mounts exist in the sandbox alone: files written there would be lost silently.
         yield from ("--remount-ro", "/", "--chdir", str(policy.cwd))
 
 

@@ -1,8 +1,8 @@
 """
-The only way out of a box: an HTTP proxy in the worker that knows which hosts a phase may reach.
+The only way out of a sandbox: an HTTP proxy in the worker with the allow-list of a phase.
 
-It takes CONNECT, and plain HTTP with a whole address. A host is resolved here, every address is checked, and the
-checked address itself is connected to, so that a second answer of the name server changes nothing.
+It accepts CONNECT, and plain HTTP with an absolute URL. The host is resolved here, its addresses are checked, and the
+connection goes to the checked address itself, so that a second DNS answer changes nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 
 from adws.adw_modules.sandbox import policy
 
-#: Most bytes of a request before its body, and seconds to send it and to reach a host.
+#: Maximum bytes of a request head; seconds to send it and to reach a host.
 _MAX_HEAD, _SECONDS = 65_536, 30.0
-#: Connections at a time: each is a thread of the worker, and a box may not use up its threads. Others wait.
+#: Concurrent connections; more wait. Each is a thread of the worker, whose threads a sandbox must not use up.
 MAX_CONNECTIONS = 256
-#: Hosts that are counted by name; the rest are counted together.
+#: Hosts counted by name; all others are counted together.
 MAX_HOSTS = 50
 OTHER_HOSTS = "(other hosts)"
 
@@ -30,12 +30,12 @@ Resolve = Callable[[str, int], Iterable[str]]
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of *host*; raise OSError when there are none."""
+    """Return the addresses of *host*; raise OSError if it has none."""
     return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 class EgressProxy:
-    """A proxy for one box, with its own allow-list; `denied` counts refused connections by host."""
+    """A proxy for one sandbox with its own allow-list; `denied` counts refused connections by host."""
 
     def __init__(
         self, egress: tuple[str, ...], *, socket_path: Path | None = None, resolver: Resolve = resolve
@@ -57,13 +57,13 @@ class EgressProxy:
 
     @property
     def port(self) -> int:
-        """The port it listens on; 0 when it listens on a file."""
+        """The port it listens on; 0 for a socket file."""
         name = self._listener.getsockname()
 
         return int(name[1]) if isinstance(name, tuple) else 0
 
     def close(self) -> None:
-        """Stop, and cut every connection."""
+        """Stop listening and shut every connection down."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -73,7 +73,7 @@ class EgressProxy:
                     one.shutdown(socket.SHUT_RDWR)
 
     def check(self, host: str, port: int) -> tuple[str, str]:
-        """Return the address to connect to, "" with the reason when there is none."""
+        """Return the address to connect to and "", or "" and the reason for refusing."""
         entry = policy.match(self._egress, host, port)
         if not entry:
             return "", f"{host}:{port} is not among the hosts that this phase may reach (sandbox.egress)"
@@ -114,7 +114,7 @@ class EgressProxy:
                 with self._lock:
                     is_counted = name in self.denied or len(self.denied) < MAX_HOSTS
                     self.denied[name if is_counted else OTHER_HOSTS] += 1
-                # Clients that tunnel show the first line of the answer and nothing else.
+                # Clients that tunnel show only the status line of the answer.
                 _answer(client, "403 Denied by sandbox.egress", f"adw: {why}")
                 return
             try:
@@ -156,7 +156,7 @@ def _read_head(client: socket.socket) -> tuple[bytes, bytes]:
 
 
 def _direct(head: bytes, method: str, path: str, query: str) -> bytes:
-    """Return the request as the host itself takes it: one per connection, so that each is checked."""
+    """Return the request head for the host itself: one request per connection, so that each is checked."""
     lines = [line for line in head.split(b"\r\n")[1:] if not line.lower().startswith((b"proxy-", b"connection:"))]
     first = f"{method} {path}{'?' + query if query else ''} HTTP/1.1".encode("latin-1")
 
@@ -169,7 +169,7 @@ def _answer(client: socket.socket, status: str, text: str) -> None:
 
 
 def _relay(one: socket.socket, other: socket.socket) -> None:
-    """Copy both ways until both sides have ended."""
+    """Copy in both directions until both sides have ended."""
     one.settimeout(None)
     other.settimeout(None)
     with selectors.DefaultSelector() as selector:

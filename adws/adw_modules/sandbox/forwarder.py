@@ -1,9 +1,9 @@
 """
-Runs inside a bubblewrap box, before the command: lets ports of its loopback interface lead to the proxy outside.
+Runs inside a bubblewrap sandbox before the command and forwards loopback ports to the proxy outside.
 
-`forwarder.py SOCKET PORT[=HOST:PORT],... UID:GID COMMAND...`: what connects to the first port talks to the proxy
-itself, what connects to another one is led to HOST:PORT through it. With UID:GID it turns into that user first; any of
-the three may be empty. Standard library only: no package of adw can be seen there.
+`forwarder.py SOCKET PORT[=HOST:PORT],... UID:GID COMMAND...`: connections to a bare PORT (the first) reach the proxy
+itself, others are tunnelled through it to HOST:PORT. With UID:GID the forwarder switches to that user first; any of the
+three may be empty. Standard library only: no package of adw is visible there.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> None:
         os.setresuid(uid, uid, uid)
     if not ports:
         os.execv(argv[0], argv)  # noqa: S606 - becoming the command is what this is for
-    # Loading the modules socket and threading takes longer than all the rest: the command does not wait for it.
+    # Importing socket and threading takes longer than all the rest: the command does not wait for it.
     listeners = []
     for entry in ports.split(","):
         number, _, target = entry.partition("=")

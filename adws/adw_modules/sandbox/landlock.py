@@ -1,8 +1,8 @@
 """
-The box without any dependency: Landlock for files, TCP ports, signals and abstract sockets; seccomp for the rest.
+The sandbox without dependencies: Landlock for files, TCP ports, signals and abstract sockets; seccomp for the rest.
 
-Both apply to the calling thread and to everything it starts, for good. So a thread of its own confines itself, starts
-the command and ends: no code runs between fork and exec, and the worker itself stays as it was.
+Both apply permanently to the calling thread and everything it starts. So a dedicated thread confines itself, starts the
+command and ends: no code runs between fork and exec, and the worker stays unconfined.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _VERSION_FLAG = 1
 _PATH_BENEATH, _NET_PORT = 1, 2
 _NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
 
-# Rights on files, by bit.
+# File rights.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _FIRST_RIGHTS = (1 << 13) - 1  #: those of ABI 1
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV  #: what a rule about a plain file may have
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV  #: what a rule for a regular file may have
 _BIND, _CONNECT = 1, 2
 _SCOPE_ABSTRACT, _SCOPE_SIGNAL = 1, 2
 
 
 def abi() -> int:
-    """Return the version of Landlock that this kernel has, 0 for none."""
+    """Return this kernel's Landlock ABI version, or 0 if it has none."""
     if platform.system() != "Linux" or platform.machine() not in _AUDIT_ARCH:
         return 0
     version = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
@@ -45,7 +45,7 @@ def abi() -> int:
 
 
 class LandlockSandbox:
-    """A box of Landlock and seccomp; implements `Sandbox`."""
+    """A sandbox of Landlock and seccomp; implements `Sandbox`."""
 
     name = "landlock"
     confines_thread = True
@@ -55,11 +55,11 @@ class LandlockSandbox:
         self._ports = (*policy.local_ports, *([proxy_port] if proxy_port else ()))
 
     def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """Return *argv*: nothing stands between the box and the command."""
+        """Return *argv* unchanged: the thread is confined, no wrapper is needed."""
         return argv
 
     def confine(self) -> None:
-        """Confine the calling thread and all that it starts, for good; raise ConfigError when that fails."""
+        """Confine the calling thread and everything it starts permanently; raise ConfigError if that fails."""
         version = abi()
         if version < 1:
             raise ConfigError("this kernel has no Landlock (Linux 5.13 or later, with landlock in its lsm= list)")
@@ -67,13 +67,13 @@ class LandlockSandbox:
         files |= _IOCTL_DEV if version >= 5 else 0
         ports = _BIND | _CONNECT if version >= 4 else 0
         scopes = _SCOPE_ABSTRACT | _SCOPE_SIGNAL if version >= 6 else 0
-        # Older kernels know a shorter structure.
+        # Older kernels accept only a shorter structure.
         size = 8 if version < 4 else 16 if version < 6 else 24
         attributes = struct.pack("QQQ", files, ports, scopes)[:size]
         ruleset = _checked(_libc().syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0), "make its rules")
         try:
             for path in self._policy.read:
-                # Devices are written to, and asked about, by everybody.
+                # Every program writes to devices and sends ioctls to them.
                 rights = files & ~_REFER if path.is_relative_to("/dev") else _READ
                 self._allow(ruleset, path, rights & files)
             for path in self._policy.write:
@@ -81,7 +81,7 @@ class LandlockSandbox:
             if ports:
                 for number in self._ports:
                     self._allow_port(ruleset, number, _CONNECT)
-                for number in (*self._policy.bind_ports, 0):  # 0: a port that the kernel chooses, as tests do
+                for number in (*self._policy.bind_ports, 0):  # 0: a port chosen by the kernel, as tests use
                     self._allow_port(ruleset, number, _BIND)
             _checked(_libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new privileges")
             _checked(_libc().syscall(_RESTRICT_SELF, ruleset, 0), "apply its rules")
@@ -94,7 +94,7 @@ class LandlockSandbox:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError as exc:
             if exc.errno in {errno.ENOENT, errno.EACCES, errno.ENXIO}:
-                return  # gone meanwhile, or nothing that this user could open anyway
+                return  # gone meanwhile, or a path that this user could not open anyway
             raise
         try:
             mode = os.fstat(fd).st_mode
@@ -112,16 +112,16 @@ class LandlockSandbox:
 # --- seccomp ---------------------------------------------------------------------------------------------------
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-#: System calls that nobody in a box needs, by machine: ptrace, process_vm_readv, process_vm_writev, io_uring_setup,
-#: bpf, userfaultfd, add_key, request_key, keyctl, mount, umount2, pivot_root, kexec_load, perf_event_open,
-#: open_by_handle_at.
+#: System calls that no sandboxed program needs, by machine: ptrace, process_vm_readv, process_vm_writev,
+#: io_uring_setup, bpf, userfaultfd, add_key, request_key, keyctl, mount, umount2, pivot_root, kexec_load,
+#: perf_event_open, open_by_handle_at.
 _DENIED = {
     "x86_64": (101, 310, 311, 425, 321, 323, 248, 249, 250, 165, 166, 155, 246, 298, 304),
     "aarch64": (117, 270, 271, 425, 280, 282, 217, 218, 219, 40, 39, 41, 104, 241, 265),
 }
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 _IOCTL = {"x86_64": 16, "aarch64": 29}
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  #: type into a terminal, which root may do to everybody's
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  #: inject input into a terminal; root may do that to any terminal
 _AF_INET, _AF_INET6, _AF_NETLINK, _AF_UNIX = 2, 10, 16, 1
 _SOCK_STREAM = 1
 _LD, _JEQ, _JGE, _AND, _RET = 0x20, 0x15, 0x35, 0x54, 0x06
@@ -129,7 +129,7 @@ _ALLOW, _DENY = 0x7FFF0000, 0x00050000 | errno.EPERM
 
 
 def _filter_system_calls() -> None:
-    """Refuse datagram and raw sockets, tracing, typing into terminals and mounts to the thread and what it starts."""
+    """Deny datagram and raw sockets, tracing, terminal input injection and mounts to the thread and its children."""
     program = b"".join(_instructions(platform.machine()))
     code = ctypes.create_string_buffer(program, len(program))
 
@@ -141,14 +141,14 @@ def _filter_system_calls() -> None:
 
 
 def _instructions(machine: str) -> Iterator[bytes]:
-    """Yield the classic BPF program: by number first, then ioctl by its request, and sockets by family and type."""
+    """Yield the classic BPF program: system calls by number, ioctl by request, sockets by family and type."""
 
     def step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
         return struct.pack("=HBBI", code, yes, no, value)
 
     yield step(_LD, 4)
     yield step(_JEQ, _AUDIT_ARCH[machine], 1, 0)
-    yield step(_RET, _DENY)  # another instruction set could name the same calls otherwise
+    yield step(_RET, _DENY)  # another instruction set numbers the same calls differently
     yield step(_LD, 0)
     yield step(_JGE, 0x40000000, 0, 1)
     yield step(_RET, _DENY)  # likewise x32
@@ -166,7 +166,7 @@ def _instructions(machine: str) -> Iterator[bytes]:
     yield step(_LD, 16)  # the family
     yield step(_JEQ, _AF_UNIX, 0, 1)
     yield step(_RET, _ALLOW)
-    yield step(_JEQ, _AF_NETLINK, 0, 1)  # asking for one's own addresses, as every runtime does
+    yield step(_JEQ, _AF_NETLINK, 0, 1)  # runtimes query their own addresses
     yield step(_RET, _ALLOW)
     yield step(_JEQ, _AF_INET, 2, 0)
     yield step(_JEQ, _AF_INET6, 1, 0)

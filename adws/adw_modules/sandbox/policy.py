@@ -1,8 +1,8 @@
 """
-What a boxed command may read, write and connect to.
+What a sandboxed command may read, write and connect to.
 
-Pure but for looking at which paths exist. The same policy is enforced by every backend; what a backend cannot enforce
-is in `probe.PROMISES`.
+Pure, except that it checks which paths exist. Every backend enforces the same policy; `probe.PROMISES` lists what some
+cannot enforce.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-#: Read-only in every box: programs and libraries of the system.
+#: Read-only in every sandbox: system programs and libraries.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/snap", "/gnu/store")
-#: Entries of /etc that no box may read: passwords, keys, and who may become root.
+#: Entries of /etc that no sandbox may read: passwords, keys, and who may become root.
 ETC_HIDDEN = frozenset(
     {"shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "sudoers.d", "ssh", "krb5.keytab", "security", "adw"}
 )
@@ -27,10 +27,10 @@ ETC_HIDDEN = frozenset(
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm")
 #: Entries of the shared git directory that git writes when it commits in a worktree.
 GIT_WRITABLE = ("objects", "logs/refs/heads")
-#: Entries of it that decide what runs or which objects count: read-only wherever a backend can exclude them.
+#: Entries of it that decide what runs or which objects count: read-only if the backend can exclude them.
 GIT_PROTECTED = ("config", "config.worktree", "hooks", "info", "objects/info", "packed-refs", "shallow")
 
-#: Agent -> its own files below the home directory: log-in, settings, conversations.
+#: Agent -> its own files in the home directory: login, settings, conversations.
 AGENT_HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "claude": (".claude", ".claude.json"),
@@ -40,7 +40,7 @@ AGENT_HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "aider": (".aider", ".aider.conf.yml", ".aider.model.settings.yml"),
     }
 )
-#: Agent -> the variable that leads it to another directory than these.
+#: Agent -> the variable that replaces these with another directory.
 AGENT_HOME_VARIABLES: Mapping[str, str] = MappingProxyType(
     {"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME", "gemini": "GEMINI_CLI_HOME"}
 )
@@ -54,23 +54,23 @@ AGENT_HOSTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "aider": ("*.anthropic.com", "api.openai.com", "*.googleapis.com", "openrouter.ai"),
     }
 )
-#: Directories of a box that can be written: home, temporary files, results. The one around them cannot.
+#: Writable directories of a sandbox: home, temporary files, results. Their parent is not writable.
 SCRATCH = ("home", "tmp", "out")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-#: Addresses of clouds' own services that are neither link-local nor private (Azure), and IPv4 addresses in IPv6 ones.
+#: Cloud metadata addresses that the general checks miss (Azure, AWS over IPv6), and the prefix of IPv4 in IPv6 (NAT64).
 _METADATA = frozenset({ipaddress.ip_address("168.63.129.16"), ipaddress.ip_address("fd00:ec2::254")})
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """The box of one command."""
+    """The sandbox rules of one command."""
 
     cwd: Path
-    scratch: Path  #: a directory of the workflow's own, with those of SCRATCH
+    scratch: Path  #: a directory of this workflow that contains those of SCRATCH
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
-    protected: tuple[Path, ...] = ()  #: below a path of *write*, read-only all the same where a backend can do that
+    protected: tuple[Path, ...] = ()  #: read-only although below a path of *write*, if the backend can do that
     egress: tuple[str, ...] = ()  #: hosts, globs, or host:port
     local_ports: tuple[int, ...] = ()  #: TCP ports of this machine that may be connected to
     bind_ports: tuple[int, ...] = ()  #: TCP ports that may be listened on
@@ -87,7 +87,7 @@ class GitPlaces:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """What a policy is made from besides the command."""
+    """Inputs of a policy besides the command."""
 
     home: Path  #: the home directory of the person
     env: Mapping[str, str] = field(repr=False)
@@ -113,8 +113,8 @@ def build(
     """
     Return the policy of a command that runs in *cwd*.
 
-    Without *may_write* the worktree and its git directories are read-only. *files* are further ones to read, *results*
-    further ones to write; *ports* are those of the workflow, which it may listen on and connect to.
+    Without *may_write* the worktree and its git directories are read-only. *files* are additional paths to read,
+    *results* additional paths to write; *ports* are the workflow's, which it may listen on and connect to.
     """
     read = [*map(Path, SYSTEM), *_etc(), Path("/proc"), Path("/sys"), *_devices()]
     read += [*_toolchains(surroundings), *_program(program), *_own_paths(surroundings.home, surroundings.read)]
@@ -130,7 +130,7 @@ def build(
         protected = [git.common / name for name in GIT_PROTECTED]
     if git is not None and may_write:
         heads = git.common / "refs" / "heads"
-        # The lock file of a branch stands beside it, so its directory is what has to be writable.
+        # The lock file of a branch is beside it, so the directory has to be writable.
         branch = [(heads / git.branch).parent] if git.branch else []
         write += [git.own, *(git.common / name for name in GIT_WRITABLE), *branch]
     hosts = [*egress, *(AGENT_HOSTS.get(agent, ())), *(_base_urls(surroundings.env) if agent else ())]
@@ -152,7 +152,7 @@ def build(
 
 
 def _existing(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the paths that exist: the real places, which rules and mounts are about, and the names that lead there."""
+    """Return the existing paths, each resolved (as rules and mounts need it) and by its own name."""
     both = (one for path in paths if path.exists() for one in (path.resolve(), path.absolute()))
 
     return tuple(dict.fromkeys(both))
@@ -168,13 +168,13 @@ def _devices() -> Iterator[Path]:
 
 
 def _own_paths(home: Path, texts: Iterable[str]) -> Iterator[Path]:
-    """Yield what a person listed, a leading ~ meaning their home directory."""
+    """Yield the paths that a person listed, with a leading ~/ expanded to *home*."""
     for text in texts:
         yield home / text[2:] if text.startswith("~/") else Path(text)
 
 
 def _toolchains(surroundings: Surroundings) -> Iterator[Path]:
-    """Yield the directories of PATH, and the installation around each `bin`, without anybody's whole home directory."""
+    """Yield the directories of PATH and the installation around each `bin`, but never a whole home directory."""
     home = surroundings.home
     too_wide = {home, home / ".local", home / ".cargo", *map(Path, ("/", "/home", "/root", "/var", "/srv"))}
     hidden = [path.resolve() for path in surroundings.hidden]
@@ -192,31 +192,31 @@ def _toolchains(surroundings: Surroundings) -> Iterator[Path]:
         yield Path(surroundings.env.get(variable) or home / usual)
 
 
-#: adw itself: programs in a box may use its library, and it is not always installed below the prefix.
+#: adw itself: sandboxed programs may use its library, and it is not always installed below the prefix.
 _PACKAGE = str(Path(__file__).parents[2])
-#: Where the standard library of a virtual environment really is.
+#: Real location of the standard library and interpreter of a virtual environment.
 _LINKED_PYTHON = (str(Path(os.__file__).resolve().parent), str(Path(sys.executable).resolve().parent))
 
 
 def _program(program: str) -> Iterator[Path]:
-    """Yield where a program is installed: its file, all of node_modules, or the virtual environment around it."""
+    """Yield where a program is installed: its file, its node_modules, or its virtual environment."""
     if not program:
         return
     for path in (Path(program), Path(program).resolve()):
         parts = path.parts
         yield path
-        if path.is_symlink():  # the link itself has to be there, not only what it leads to
+        if path.is_symlink():  # the link itself must be readable, not only its target
             yield path.parent
         if "node_modules" in parts:
             yield Path(*parts[: parts.index("node_modules") + 1])
         around = path.parent.parent
-        if (around / "pyvenv.cfg").is_file():  # as pipx and uv install agents, with an interpreter elsewhere
+        if (around / "pyvenv.cfg").is_file():  # pipx and uv install agents so, with the interpreter elsewhere
             yield around
             yield (around / "bin" / "python").resolve().parent.parent
 
 
 def agent_files(agent: str, *, home: Path, env: Mapping[str, str]) -> list[Path]:
-    """Return what belongs to *agent* itself: below *home*, unless a variable leads it elsewhere."""
+    """Return the files of *agent* itself, below *home* unless a variable names another directory."""
     elsewhere = env.get(AGENT_HOME_VARIABLES.get(agent, ""))
 
     return [Path(elsewhere)] if elsewhere else [home / name for name in AGENT_HOMES.get(agent, ())]
@@ -236,7 +236,7 @@ def split_port(entry: str) -> tuple[str, int | None]:
 
 
 def match(egress: Iterable[str], host: str, port: int) -> str:
-    """Return the entry of *egress* that allows *host*, "" when none does; without a port it allows 80 and 443."""
+    """Return the entry of *egress* that allows *host*, or ""; an entry without a port allows 80 and 443."""
     name = host.lower().rstrip(".")
     for entry in egress:
         pattern, only = split_port(entry)
@@ -248,13 +248,13 @@ def match(egress: Iterable[str], host: str, port: int) -> str:
 
 def refusal(entry: str, address: str) -> str:
     """
-    Return why an address that an allowed host resolved to may not be connected to, "" when it may.
+    Return why the resolved address of an allowed host is refused, or "" if it is allowed.
 
-    Loopback, link-local (cloud metadata) and unspecified addresses need an entry that is the address itself, or
-    localhost; private ones an entry that names the host exactly. A glob opens neither.
+    Loopback, link-local (cloud metadata), multicast and unspecified addresses need an entry that is the address itself
+    (or localhost); private ones an entry that names the host exactly. A glob allows neither.
     """
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):  # one of IPv4 in another form leads to the same place
+    if isinstance(ip, ipaddress.IPv6Address):  # an IPv4 address in IPv6 form leads to the same host
         translated = ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF) if ip in _NAT64 else None
         ip = ip.ipv4_mapped or ip.sixtofour or translated or ip
     name, _ = split_port(entry)
@@ -269,7 +269,7 @@ def refusal(entry: str, address: str) -> str:
 
 
 def _base_urls(env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the hosts of models that the person leads agents to, by variables such as ANTHROPIC_BASE_URL."""
+    """Yield the model hosts that the person configured by variables such as ANTHROPIC_BASE_URL."""
     for name, value in env.items():
         if name.endswith("_BASE_URL") and "://" in value:
             parts = urlsplit(value)

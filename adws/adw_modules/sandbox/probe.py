@@ -1,5 +1,5 @@
 """
-Does a backend keep its promises on this machine? Tried for real: programs run in a box and attempt each thing.
+Test which promises a backend keeps on this machine: a program in a real sandbox attempts each forbidden action.
 
 `auto` takes the strongest backend that keeps the needed promises; `adw doctor` shows all of them.
 """
@@ -23,7 +23,7 @@ from adws.adw_modules.process.run import ChildProcess, Sandbox, start_boxed
 from adws.adw_modules.sandbox import bubblewrap, landlock, policy
 from adws.adw_modules.sandbox.policy import Policy, Surroundings
 
-#: Promise -> what it says, and how to get it where it is not kept.
+#: Promise -> its text, and how to get it where it is not kept.
 PROMISES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "runs": ("git and Python run inside", "apt-get install bubblewrap, or a kernel with Landlock (Linux 5.13)"),
@@ -40,8 +40,8 @@ PROMISES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "unix": ("sockets of other programs (databases, docker) cannot be reached", "bubblewrap"),
     }
 )
-BACKENDS = ("bubblewrap", "landlock")  #: the strongest first
-#: Promises without which a backend is no box.
+BACKENDS = ("bubblewrap", "landlock")  #: strongest first
+#: Promises without which a backend does not count as a sandbox.
 NEEDED = ("runs", "work", "write", "read")
 _SECONDS = 20
 
@@ -83,15 +83,15 @@ print(json.dumps({
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probed:
-    """What was found about one backend."""
+    """The probe result of one backend."""
 
     backend: str
     kept: Mapping[str, bool]
-    problem: str = ""  #: why nothing could be tried
+    problem: str = ""  #: why nothing could be tested
 
 
 def why_unusable(backend: str, probed: Probed) -> str:
-    """Return why *backend* cannot be used, "" when it can."""
+    """Return why *backend* cannot be used, or "" if it can."""
     if probed.problem:
         return probed.problem
     broken = [PROMISES[name][0] for name in NEEDED if not probed.kept.get(name)]
@@ -100,12 +100,12 @@ def why_unusable(backend: str, probed: Probed) -> str:
 
 
 def known(backend: str, *, env: Mapping[str, str]) -> Probed:
-    """Return what `run` says of *backend*; one that worked is tried once by a process, with the same PATH."""
+    """Return the result of `run`, cached by PATH for the life of the process if *backend* was usable."""
     key = (backend, env.get("PATH", os.defpath), bubblewrap.program())
     if key in _KNOWN:
         return _KNOWN[key]
     result = run(backend, env=env)
-    if not why_unusable(backend, result):  # a machine that is short of something is no reason to give up for good
+    if not why_unusable(backend, result):  # a failure may be a temporary shortage: test again next time
         _KNOWN[key] = result
 
     return result
@@ -115,7 +115,7 @@ _KNOWN: dict[tuple[str, str, str], Probed] = {}
 
 
 def run(backend: str, *, env: Mapping[str, str]) -> Probed:
-    """Try everything in a box of *backend* and return what holds."""
+    """Test every promise in a sandbox of *backend* and return which it keeps."""
     if backend == "bubblewrap" and not bubblewrap.program():
         return Probed(backend=backend, kept={}, problem="bwrap is not installed (apt-get install bubblewrap)")
     if backend == "landlock" and not landlock.abi():
@@ -130,7 +130,7 @@ def run(backend: str, *, env: Mapping[str, str]) -> Probed:
             Surroundings(home=place / "person", env=env), cwd=place / "work", scratch=place / "scratch"
         )
         box = _box(backend, rules)
-        # A process of ours to be read and signalled, with a planted variable.
+        # A target process to read and to signal, with a planted environment variable.
         victim = ChildProcess(("/bin/sleep", str(_SECONDS)), env={"PLANTED": planted}, cwd=place)
         try:
             with (
@@ -139,7 +139,7 @@ def run(backend: str, *, env: Mapping[str, str]) -> Probed:
                 socket.socket(socket.AF_UNIX) as unix,
             ):
                 udp.bind(("127.0.0.1", 0))
-                udp.setblocking(False)  # what was sent on this machine has arrived when the sender has ended
+                udp.setblocking(False)  # a local datagram has arrived by the time its sender has ended
                 unix.bind(str(place / "s"))
                 unix.listen()
                 facts = {
@@ -163,7 +163,7 @@ def run(backend: str, *, env: Mapping[str, str]) -> Probed:
                 if not said.strip():
                     raise ConfigError(errors.strip().rpartition("\n")[2] or "it said nothing")
                 kept = {name: bool(value) for name, value in json.loads(said).items()}
-                # A file system or a network of its own: what was done there did not arrive here.
+                # In a file system or network of its own the attempt succeeds, but has no effect here.
                 kept["write"] = not (place / "outside").exists()
                 if not kept["udp"]:
                     try:
@@ -180,7 +180,7 @@ def run(backend: str, *, env: Mapping[str, str]) -> Probed:
 
 
 def why_not_started(backend: str, argv: tuple[str, ...], *, agent: str, surroundings: Surroundings) -> str:
-    """Return why *argv*, which lets *agent* say its version, says nothing in a box of *backend*; "" when it does."""
+    """Return why *argv*, the version command of *agent*, prints nothing in a sandbox of *backend*, or "" if it does."""
     with tempfile.TemporaryDirectory(prefix="adw-probe-") as text:
         place = Path(text)
         for name in ("work", *(f"scratch/{part}" for part in policy.SCRATCH)):

@@ -1,8 +1,8 @@
 """
-Hosts of package registries, by the names `pypi`, `npm`, `debian` and `crates`.
+Hosts of package registries for the presets `pypi`, `npm`, `debian` and `crates`.
 
-The configured client of each says which hosts it uses, so that a mirror works by itself. It is asked outside of the
-box, in a directory that no phase can write to: what a repository says of its registry does not count.
+The hosts come from each registry's configured client, so that a mirror works without further settings. The client runs
+outside the sandbox, in a directory that no phase can write to: registry settings of a repository do not count.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.process.run import capture
 from adws.adw_modules.sandbox.egress import EgressProxy
 
-#: Seconds that a client has to say its configuration.
+#: Seconds that a client has to print its configuration.
 _SECONDS = 20.0
-#: Says the hosts of the index that pip has when nothing is configured.
+#: Prints the hosts of pip's default index.
 _PIP_DEFAULT = (
     "from pip._internal.models.index import PyPI as i; print(i.simple_url, 'https://' + i.file_storage_domain)"
 )
 _PIP_INDEX = ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX")
 _PIP_VARIABLES = (*_PIP_INDEX, "PIP_EXTRA_INDEX_URL", "UV_INDEX")
 
-#: Preset -> files of the person that say which registry is used, and how one logs in there.
+#: Preset -> the person's files with the registry and its credentials.
 _FILES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "pypi": (".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml"),
@@ -45,7 +45,7 @@ _KNOWN: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
 
 def expanded(entries: Iterable[str], *, env: Mapping[str, str]) -> list[str]:
-    """Return *entries* with each preset replaced by its hosts; raise ConfigError when its client does not say them."""
+    """Return *entries* with each preset replaced by its hosts; raise ConfigError if no client reports any."""
     result: list[str] = []
     for entry in entries:
         if entry in PRESETS:
@@ -60,7 +60,7 @@ def expanded(entries: Iterable[str], *, env: Mapping[str, str]) -> list[str]:
 
 
 def files_of(entries: Iterable[str]) -> list[str]:
-    """Return the files, below a home directory, that the clients of the presets among *entries* need in a box."""
+    """Return the files, relative to a home directory, that clients of the presets in *entries* need in a sandbox."""
     return [name for entry in entries for name in _FILES.get(entry, ())]
 
 
@@ -81,7 +81,7 @@ def _hosts(preset: str, env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _say(argv: list[str], env: Mapping[str, str], **more: str) -> str:
-    """Return what a client prints, "" when it is not there or fails."""
+    """Return the output of a client, or "" if it is missing or fails."""
     program = shutil.which(argv[0], path=env.get("PATH", os.defpath))
     if program is None:
         return ""
@@ -153,7 +153,7 @@ def _fetch(url: str) -> bytes:
 
 
 def _asked_for(argv: list[str], env: Mapping[str, str]) -> list[str]:
-    """Return the hosts that a client tries to reach, by a proxy that lets nothing through."""
+    """Return the hosts that a client tries to reach, observed by a proxy that denies everything."""
     proxy = EgressProxy(())
     try:
         address = f"http://127.0.0.1:{proxy.port}"
@@ -172,7 +172,7 @@ def _asked_for(argv: list[str], env: Mapping[str, str]) -> list[str]:
     return [host.removesuffix(":443") for host in proxy.denied]
 
 
-#: Name -> what yields the addresses that its client uses.
+#: Preset -> the function that yields the URLs its client uses.
 PRESETS: Mapping[str, Callable[[Mapping[str, str]], Iterator[str]]] = MappingProxyType(
     {"pypi": _pypi, "npm": _npm, "debian": _debian, "crates": _crates}
 )

@@ -1,8 +1,8 @@
 """
-Puts a command of a phase or a gate into a box: chooses the backend, makes the policy, opens the proxy, cleans up.
+Sandbox a command of a phase or gate: choose the backend, build the policy, open the proxy, clean up.
 
-The command gets a home directory and a temporary directory of the workflow's own, proxy variables, and places for its
-result that it can write to. What it tried to reach and may not is counted with the attempt.
+The command gets a home and a temporary directory of the workflow's own, proxy variables, and writable places for its
+results. Denied connections are counted with the attempt.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 OFF, AUTO, LANDLOCK, BUBBLEWRAP, COMMAND = "off", "auto", "landlock", "bubblewrap", "command"
-#: Directory of a workflow's box, below its own.
+#: Sandbox directory inside the workflow's directory.
 FOLDER = "box"
-#: Variables that would lead a boxed command out of the home directory of its box.
+#: Variables that would lead a sandboxed command out of its own home directory.
 _HOME_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
-#: What one command may use besides memory: more than test suites and builds on large machines do, and little enough
-#: that one which has run wild ends before the machine does. The first counts what an attempt has at once, the others
-#: are for each of its processes.
+#: Limits of one command besides memory: more than test suites and builds on large machines need, but low enough to stop
+#: a runaway command before it takes the machine down. The first is for all processes together, the others for each.
 MAX_PROCESSES = 4096
 MAX_OPEN_FILES = 16_384
 MAX_CPU_SECONDS = 4 * 60 * 60
@@ -52,14 +51,14 @@ _NO_PROXY = "localhost,127.0.0.1,::1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The backend of a command."""
+    """The backend chosen for a command."""
 
     backend: str
-    why_none: str = ""  #: why there is no box though one was asked for
+    why_none: str = ""  #: why there is no sandbox although one was wanted
 
 
 class CommandSandbox:
-    """A program of the user's in front of the command (`sandbox.command`); implements `Sandbox`."""
+    """The user's own wrapper program (`sandbox.command`); implements `Sandbox`."""
 
     name = COMMAND
     confines_thread = False
@@ -68,24 +67,24 @@ class CommandSandbox:
         self._command = tuple(shlex.split(command))
 
     def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the call of the user's program that runs *argv*."""
+        """Return the command line of the user's program that runs *argv*."""
         return (*self._command, *argv)
 
     def confine(self) -> None:
-        """Do nothing: the user's program does it."""
+        """Do nothing: the user's program confines the command."""
 
 
 class Sandboxes:
-    """Makes boxes for the commands of a home."""
+    """Sandboxes the commands of a home."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._chosen: dict[str, Choice] = {}
-        self._refusing: dict[tuple[str, str], str] = {}  #: (backend, agent) -> why it does not start there, or ""
-        self._warned: set[str] = set()  #: workflows that were told that there is no box
+        self._refusing: dict[tuple[str, str], str] = {}  #: (backend, program) -> why it does not start there, or ""
+        self._warned: set[str] = set()  #: workflows already warned that there is no sandbox
 
     def is_required(self, document: WorkflowDocument | None = None) -> bool:
-        """Say whether a command of *document* that should have a box, and cannot have one, is refused."""
+        """Return whether a command of *document* is refused if it should have a sandbox and cannot get one."""
         settings = self._home.settings
         if settings.sandbox_required is True or settings.sandbox_user is not None:
             return True
@@ -94,7 +93,7 @@ class Sandboxes:
 
     @property
     def variables_of_user(self) -> Mapping[str, str]:
-        """Variables that lead an agent to the files of the user of `sandbox.user`; none where that is nobody else."""
+        """Variables that point an agent to the files of `sandbox.user`; empty if adw runs as that user."""
         with contextlib.suppress(ConfigError):
             name = self._home.settings.sandbox_user
             user = None if name is None else account.find(name)
@@ -104,16 +103,17 @@ class Sandboxes:
         return {}
 
     def task_inside(self, task: AgentTask, profile: AgentProfile, own: str = "") -> AgentTask:
-        """Return *task* for an agent whose own sandbox has to be off: inside of ours it would refuse every command."""
+        """Return *task*, with the agent's own sandbox off inside ours: there it would refuse every command."""
         is_boxed = self.choose(own, profile).backend in probe.BACKENDS
 
         return replace(task, permissions="all") if is_boxed and profile.capabilities.boxes_itself else task
 
     def check(self, *, is_required: bool) -> str:
         """
-        Return what a person has to know of the box before work starts, "" for nothing.
+        Return what a person has to know about the sandbox before work starts, or "".
 
-        Raises ConfigError when there is none and *is_required*, and for a `sandbox.user` that is of no use.
+        Raises ConfigError if there is none and *is_required*, or if the settings contradict each other or name an
+        unusable `sandbox.user`.
         """
         settings, choice = self._home.settings, self.choose()
         if settings.sandbox_user is not None:
@@ -135,7 +135,7 @@ class Sandboxes:
 
     @property
     def limits(self) -> Limits:
-        """What one command may use."""
+        """The resource limits of one command."""
         settings = self._home.settings
 
         return Limits(
@@ -149,10 +149,10 @@ class Sandboxes:
 
     def choose(self, own: str = "", agent: AgentProfile | None = None) -> Choice:
         """
-        Return the backend for a phase or gate that says *own*, "" when it says nothing; probed once.
+        Return the backend for a phase or gate with the setting *own* ("": the general one); a found one is cached.
 
-        For an *agent*, auto is the strongest in which it starts; one that starts in none has the strongest all the
-        same: what agents may write must not let them out.
+        For an *agent*, auto takes the strongest backend in which it starts, and the strongest of all if it starts in
+        none: files that agents may write must not let them out.
         """
         mode = own or self._home.settings.sandbox_mode
         known = self._chosen.get(mode) or self._choose(mode)
@@ -166,7 +166,7 @@ class Sandboxes:
         return weaker if starts else known
 
     def why_not_started(self, agent: AgentProfile, backend: str) -> str:
-        """Return why *agent* does not say its version in a box of *backend*, "" when it does or is not there."""
+        """Return why *agent* does not print its version in a sandbox of *backend*; "" if it does or is missing."""
         env = self._home.agent_variables(agent)
         program = shutil.which(self._home.agent_preflight.program(agent), path=env.get("PATH", os.defpath))
         if program is None:
@@ -213,11 +213,11 @@ class Sandboxes:
         outputs: Mapping[str, Path] = MappingProxyType({}),
     ) -> Iterator[CommandLine]:
         """
-        Yield *command* as it is run in its box; raise RunFailed when it needs one and there is none.
+        Yield *command* prepared for its sandbox; raise RunFailed if it requires one and cannot get one.
 
-        It may read *files* and write below *folders* too. *outputs* are variables that name a file which it writes and
-        adw reads: inside, each is another file, which takes its place at the end. Connections that were refused are
-        added to *denied*, by host.
+        It may also read *files* and write below *folders*. *outputs* maps variables to files that it writes and adw
+        reads: inside, each variable names another file, which replaces the original at the end. Refused connections
+        are added to *denied*, by host.
         """
         choice = self.choose(own, agent)
         name = agent.name if agent is not None else ""
@@ -241,11 +241,11 @@ class Sandboxes:
         command = replace(command, env={**command.env, **self.variables_of_user})
         scratch = self._home.folder_of(document.adw_id) / FOLDER
         hosts = [*egress, *(self._home.settings.sandbox_egress or ())]
-        person = Path(command.env.get("HOME") or Path.home())  #: of whom it would be run by without a box
+        person = Path(command.env.get("HOME") or Path.home())  #: home directory it would have without a sandbox
         own_files = policy.agent_files(name, home=person, env=command.env)
         logins = [person / name for name in registries.files_of(hosts)]
         for path in own_files:
-            if "." not in path.name.lstrip(".") and not path.exists():  # the others are files
+            if "." not in path.name.lstrip(".") and not path.exists():  # names with an extension are files
                 path.mkdir(parents=True, mode=0o700)
         env = self._prepare(scratch, person, [*own_files, *logins], command.env, user)
         env["ADW_SANDBOX"] = choice.backend
@@ -279,14 +279,14 @@ class Sandboxes:
                 say(f"the sandbox denied connections to {host} ({times}); sandbox.egress allows hosts")
             for variable, path in outputs.items():
                 with contextlib.suppress(FileNotFoundError):
-                    os.replace(moved[variable], path)  # noqa: PTH105 - a link stays a link, and is refused when it is read
+                    os.replace(moved[variable], path)  # noqa: PTH105 - a link stays a link and is refused on reading
 
     @contextlib.contextmanager
     def _open(
         self, backend: str, rules: Policy, command: CommandLine, denied: dict[str, int], user: Account | None
     ) -> Iterator[CommandLine]:
-        """Yield *command* in a box of *backend* with its proxy, and count afterwards what was denied to it."""
-        with tempfile.TemporaryDirectory(prefix="adw-box-") as place:  # short: the name of a socket has 100 characters
+        """Yield *command* in a sandbox of *backend* with its proxy; afterwards add refused hosts to *denied*."""
+        with tempfile.TemporaryDirectory(prefix="adw-box-") as place:  # short: socket paths have about 100 characters
             socket_path = Path(place, "proxy") if backend == BUBBLEWRAP else None
             proxy = EgressProxy(rules.egress, socket_path=socket_path)
             port = proxy.port or bubblewrap.PROXY_PORT
@@ -309,7 +309,7 @@ class Sandboxes:
                     denied[host] = denied.get(host, 0) + count
 
     def _account(self) -> Account | None:
-        """Return whom commands are run as, None for the user that adw has; raise RunFailed."""
+        """Return the account that commands run as, or None for adw's own user; raise RunFailed if it is unusable."""
         name = self._home.settings.sandbox_user
         try:
             return None if name is None else account.find(name)
@@ -319,7 +319,7 @@ class Sandboxes:
     def _hand_over(
         self, user: Account, backend: str, rules: Policy, command: CommandLine, files: Iterable[Path]
     ) -> None:
-        """Let *user* do what *rules* allow, by owner and mode of the files; raise RunFailed when that cannot be."""
+        """Give *user* the file owners and modes that *rules* need; raise RunFailed if that is impossible."""
         home = self._home
         if not home.has_worktrees:
             text = "sandbox.user needs worktrees: where work is done in place, all of the home would become that user's"
@@ -334,7 +334,7 @@ class Sandboxes:
                 account.give(path, user)
         account.let_read(files, user)
         if backend == BUBBLEWRAP:
-            return  # what leads to a place is made anew in its mounts
+            return  # its mounts have parents of their own
         for path in (rules.cwd, rules.scratch / "home", *files, *rules.write):
             account.let_pass(path, [home.settings.state_dir, home.settings.trees_dir])
         for path in (rules.cwd, rules.scratch, Path(find_program(command))):
@@ -345,7 +345,7 @@ class Sandboxes:
     def _prepare(
         self, scratch: Path, person: Path, owned: Iterable[Path], env: Mapping[str, str], user: Account | None
     ) -> dict[str, str]:
-        """Make the directories of a workflow's box, with links to *owned* files of the person; return its variables."""
+        """Make a workflow's sandbox directories, with links to the person's *owned* files; return the variables."""
         for name in policy.SCRATCH:
             durable_file.make_directory(str(scratch / name))
         home = scratch / "home"
@@ -354,18 +354,18 @@ class Sandboxes:
         except AdwError:
             name = address = ""
         known = [("user.name", name.strip()), ("user.email", address.strip(" >"))] if name else []
-        if user is not None:  # the worktree is the user's, its git directory is not
+        if user is not None:  # the worktree is the user's, the shared git directory is not
             known.append(("safe.directory", "*"))
-        # Replaced as a whole: a boxed command may have put a link there, and another one may be reading it.
+        # Replaced atomically: a sandboxed command may have put a link there, and another one may be reading it.
         with tempfile.NamedTemporaryFile("w", dir=scratch, delete=False, encoding="utf-8") as file:
             file.write(config_text(known))
         Path(file.name).replace(home / ".gitconfig")
         for real in owned:
             if not real.is_relative_to(person):
-                continue  # a variable leads there
+                continue  # a variable names its place
             link = home / real.relative_to(person)
             for part in reversed(link.relative_to(home).parents[:-1]):
-                if (home / part).is_symlink():  # a boxed command may have put it there: nothing is made behind it
+                if (home / part).is_symlink():  # a sandboxed command may have put it there: make nothing behind it
                     (home / part).unlink()
             link.parent.mkdir(parents=True, exist_ok=True)
             if real.exists() and not link.exists():
@@ -395,7 +395,7 @@ class Sandboxes:
         except GitError:
             return None
         common = home.git.common_dir
-        if branch:  # the directories that a first commit would make
+        if branch:  # directories that the first commit would make
             for place in ("refs/heads", "logs/refs/heads"):
                 (common / place / branch).parent.mkdir(parents=True, exist_ok=True)
 

@@ -1,11 +1,10 @@
 """
-What a phase changes beyond its work: files outside its `allowed_paths`, refs, and the configuration of agents.
+Changes of a phase beyond its work: files outside its `allowed_paths`, refs, and the configuration of agents.
 
-Refs that tools of a phase make by themselves are observed effects, so that a rollback finds them. The refs before an
-attempt are known only to the process that runs it: storing all of them before every attempt would cost more than it
-tells. After a crash a ref counts that names the workflow and that the ledger does not have, and our branch on the
-remote. That is all that a rollback may delete anyway; of other refs nobody can say after a crash who made them, so they
-are left alone.
+Refs that a phase's tools make by themselves are recorded as observed effects, so that a rollback finds them. The refs
+before an attempt are known only to the process that runs it: storing all of them before every attempt would not be
+worth it. After a crash, the refs that count are those that name the workflow and are not in the ledger, and our branch
+on the remote. A rollback may delete no others anyway, and after a crash nobody knows who made them.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ if TYPE_CHECKING:
 
 # --- files outside `allowed_paths`: kept as a patch with the attempt, then put back --------------------------------
 #
-# They are put back to where the phase began, so that the next attempt is not judged by what an earlier one did. The
-# patch is durable before anything is removed. What the phase was allowed to do stays as it is.
+# They are restored to their state before the phase, so that the next attempt is not blamed for changes of an earlier
+# one. The patch is durable before anything is removed. Allowed changes stay.
 
-#: The attempt's file that has what was put back.
+#: The attempt's file with the changes that were put back.
 PATCH = "put-back.patch"
 
 
 def keep_patch(context: PhaseContext, patch: bytes, *, name: str = PATCH) -> str:
-    """Write *patch* beside the other files of the attempt; return its name in the workflow's directory."""
+    """Write *patch* to the attempt's files; return its path relative to the workflow's directory."""
     files = AttemptFiles(context.folder, context.phase, context.attempt_number)
     files.make_folder()
     path = files.path(name)
@@ -58,7 +57,7 @@ def disallowed_changes(workplace: GitWorkplace, path: Path, base: str, phase: Ph
 
 
 def put_back(workplace: GitWorkplace, path: Path, base: str, names: Sequence[str], context: PhaseContext) -> str:
-    """Keep what was done to *names* since *base*, put them back, and return a sentence about both."""
+    """Save the changes of *names* since *base* as a patch, put the files back, and return a sentence about both."""
     kept = keep_patch(context, workplace.patch_of_paths(path, base, names))
     left = workplace.put_back(path, base, names)
     but = f", but for {', '.join(left)}, which adw does not remove" if left else ""
@@ -67,7 +66,7 @@ def put_back(workplace: GitWorkplace, path: Path, base: str, names: Sequence[str
 
 
 def refuse_disallowed(workplace: GitWorkplace, path: Path, base: str, phase: PhaseSpec, context: PhaseContext) -> None:
-    """Put back what *phase* may not change and raise PathsNotAllowed, which says so; nothing when there is none."""
+    """If *phase* changed files it may not change, put them back and raise PathsNotAllowed."""
     wrong = disallowed_changes(workplace, path, base, phase)
     if not wrong:
         return
@@ -81,7 +80,7 @@ def refuse_disallowed(workplace: GitWorkplace, path: Path, base: str, phase: Pha
 
 # --- refs ------------------------------------------------------------------------------------------------------
 
-#: Refs that come and go by themselves, or that adw makes elsewhere.
+#: Refs that come and go by themselves, or that adw itself makes.
 _NOT_OBSERVED = ("refs/remotes/", "refs/adw/", "refs/stash")
 
 
@@ -93,27 +92,27 @@ class RefWatch:
         self._before: dict[str, tuple[str, Mapping[str, str]]] = {}  #: workflow -> phase and refs before its attempt
 
     def begin(self, session: WorkSession, phase: str) -> None:
-        """Remember the refs before an attempt; what an earlier attempt made that did not end well is recorded."""
+        """Record the refs that an unsuccessful earlier attempt made, then remember the refs before this one."""
         refs = self._home.git.refs()
         self.record(session, refs)
         self._before[session.document.adw_id] = (phase, refs)
 
     def forget(self, adw_id: str) -> None:
-        """Forget the refs before an attempt: what it made is recorded."""
+        """Forget the refs before an attempt, once the refs it made are recorded."""
         self._before.pop(adw_id, None)
 
     def record(self, session: WorkSession, refs: Mapping[str, str] | None = None) -> None:
-        """Record what the last attempt made, which failed or was cut off."""
+        """Record the refs that the last attempt made, which failed or was cut off."""
         seen = self.appeared(session.document, refs)
         if seen:
             session.change(lambda draft: observe(draft, seen))
         self.forget(session.document.adw_id)
 
     def appeared(self, document: WorkflowDocument, refs: Mapping[str, str] | None = None) -> tuple[Resource, ...]:
-        """Return what the attempt that ends now made; the caller stores it and then calls `forget`."""
+        """Return the refs that the ending attempt made; the caller stores them, then calls `forget`."""
         phase, before = self._before.get(document.adw_id, ("", None))
         phase = phase or cut_off_phase(document)
-        if not phase:  # nothing of ours can have made them: a branch of our name is somebody else's then
+        if not phase:  # no attempt of ours can have made any: a branch with our name is somebody else's
             return ()
         refs = self._home.git.refs() if refs is None else refs
         result: list[Resource] = []
@@ -137,13 +136,13 @@ class RefWatch:
 
 
 def observe(draft: Draft, seen: tuple[Resource, ...]) -> None:
-    """Record effects that tools made."""
+    """Record the effects of tools."""
     for one in seen:
         effects.observe(draft, one)
 
 
 def cut_off_phase(document: WorkflowDocument) -> str:
-    """Return the phase of the attempt that was the last to end, if it was cut off; "" when it was not."""
+    """Return the phase of the most recent ended attempt if it was interrupted, else ""."""
     ends = [
         (attempt.started_at, attempt.number, attempt.status, phase.name)
         for phase in document.phases
@@ -155,14 +154,15 @@ def cut_off_phase(document: WorkflowDocument) -> str:
     return phase if status == "interrupted" else ""
 
 
-# --- the rules and the configuration of agents, as the base branch has them while an agent works -------------------
+# --- agent rules and configuration from the base branch, while an agent works --------------------------------------
 #
-# On a branch of somebody else all of it is put in place before every attempt, and the branch's own is put back before
-# the work is committed, so that it is neither obeyed nor changed. Fails closed: without a base branch no agent is
-# started there. On a branch of our own it is what changed on the base branch since the work began, so that an attempt
-# works by the rules of the project as they are now; what the work itself changed, before or now, is left alone.
+# On somebody else's branch, the base branch's whole configuration is put in place before every attempt, and the
+# branch's own is put back before the work is committed, so that it is neither obeyed nor changed. This fails closed:
+# without a base branch no agent starts there. On our own branch, only the files that changed on the base branch since
+# the work began are put in place, so that agents follow the project's current rules; files that the work itself
+# changes are left alone.
 
-#: Seconds in which the remote has to answer whether its rules are still the same; else those that are known here hold.
+#: Seconds for the remote to report its current rules; after that the rules known here apply.
 RULES_SECONDS = 20.0
 #: Fact of a branch: the commit of the base branch whose rules were put in place.
 RULES = "rules"
@@ -170,9 +170,9 @@ RULES = "rules"
 
 def is_foreign(document: WorkflowDocument) -> bool:
     """
-    Say whether the branch of a workflow was begun by somebody else, or where it began is not known.
+    Return whether the branch of a workflow was begun by somebody else, or its start is unknown.
 
-    The author of a pull request wrote its files, including those that tell agents what to do and what they may.
+    The author of a pull request wrote its files, including those that instruct agents and grant them permissions.
     """
     if not document.branch_name:
         return False
@@ -182,23 +182,23 @@ def is_foreign(document: WorkflowDocument) -> bool:
 
 
 def is_guarded(document: WorkflowDocument, phase: PhaseSpec) -> bool:
-    """Say whether an agent that works on *phase* gets the configuration of the base branch."""
+    """Return whether an agent that works on *phase* gets the configuration of the base branch."""
     return phase.runner in (AGENT, *AGENTS) and is_foreign(document)
 
 
 def configuration(files: Iterable[str]) -> tuple[str, ...]:
-    """Return those of *files* that tell agents what to do."""
+    """Return the *files* that configure or instruct agents."""
     return change_policy.matching(sorted(set(files)), change_policy.AGENT_FILES)
 
 
 class AgentConfig:
-    """Puts the configuration of agents in place, and back."""
+    """Puts the base branch's agent configuration into the worktree, and the branch's own back."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def put_in_place(self, session: WorkSession) -> None:
-        """Have the configuration of the base branch in the worktree; raise GitError when there is no base branch."""
+        """Put the base branch's configuration into the worktree; raise GitError if there is no base branch."""
         phase, context = session.running()
         document, git, workplace = session.document, self._home.git, self._home.workplace
         if phase.runner not in (AGENT, *AGENTS):
@@ -218,12 +218,12 @@ class AgentConfig:
             context.say(f"as the base branch has them while the agent works: {', '.join(names)}")
 
     def _renew(self, session: WorkSession) -> None:
-        """Have the rules in the worktree that changed on the base branch since the work began."""
+        """Put the rules into the worktree that changed on the base branch since the work began."""
         git, workplace = self._home.git, self._home.workplace
         document, (_, context) = session.document, session.running()
         branch = effects.effect(document, f"branch:{document.branch_name}")
         is_first = not any(attempt.agent for record in document.phases for attempt in record.attempts)
-        if branch is None or is_first:  # what the work begins with is what was fetched for it
+        if branch is None or is_first:  # the first agent starts with the rules just fetched
             return
         path, start = Path(document.worktree_path or ""), str(branch.undo.get("start"))
         base = str(branch.undo.get("base") or git.default_branch_known())
@@ -234,7 +234,7 @@ class AgentConfig:
         if not names:
             return
         own = {*workplace.changed_files(path, start), *workplace.status(path)}
-        own -= {*self.renewed(document)}  # an attempt that was cut off left them
+        own -= {*self.renewed(document)}  # left by an interrupted attempt
         names = tuple(name for name in names if name not in own)
         if not names:
             return
@@ -243,7 +243,7 @@ class AgentConfig:
         context.say(f"as {base} has them now, while the agent works: {', '.join(names)}")
 
     def renewed(self, document: WorkflowDocument) -> tuple[str, ...]:
-        """Return the files of the worktree that are as the base branch has them, and not as the branch does."""
+        """Return the worktree files that were replaced by the base branch's version and still match it."""
         branch = effects.effect(document, f"branch:{document.branch_name}")
         shown = str(branch.undo.get(RULES) or "") if branch is not None else ""
         path = Path(document.worktree_path or "")
@@ -253,9 +253,9 @@ class AgentConfig:
 
     def put_back(self, document: WorkflowDocument, phase: PhaseSpec) -> None:
         """
-        Have the branch's own configuration in the worktree again.
+        Put the branch's own configuration back into the worktree.
 
-        On a branch of somebody else what the agent did to it is gone; on one of our own that is work, and stays.
+        On somebody else's branch this undoes the agent's changes to it; on our own, those are work and stay.
         """
         if phase.runner not in (AGENT, *AGENTS):
             return

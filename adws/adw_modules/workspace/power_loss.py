@@ -1,9 +1,9 @@
 """
-What a power cut must not do to a worktree: syncing it, and restoring it when the machine went down without a word.
+Protect worktrees from power cuts: sync file systems, and detect a worktree that may have lost writes.
 
 git syncs its objects and refs, but not the files it checks out, and nobody syncs what a phase writes: after a power cut
-such files can be empty although their names are there. So the file system is synced before a result is recorded, and a
-worktree that may have been cut off is compared with the last recorded commit before anything runs in it.
+such files can be empty although their names exist. So the file system is synced before a result is recorded, and a
+worktree that may have lost writes is compared with the last recorded commit before anything runs in it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.identifiers import JsonObject
 
-#: Facts of a worktree in the ledger: boot of the kernel and mount when it was last known to be whole.
+#: Facts of a worktree in the ledger: kernel boot and mount when it was last known to be intact.
 BOOT, MOUNT = "boot_id", "mount"
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-#: statx(2) of Linux 6.8 and later: an id of a mount that is never used again while the machine is up.
+#: statx(2) since Linux 6.8: a mount id that is not reused until the machine restarts.
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MNT_ID_AT = -100, 0x4000, 256, 144
 
 
 def sync_file_systems(paths: Iterable[Path]) -> None:
     """
-    Make everything durable on the file systems that *paths* are on, whichever process wrote it; raise OSError if not.
+    Make everything on the file systems of *paths* durable, whichever process wrote it; raise OSError on failure.
 
-    Where there is no syncfs(2), which is Linux's own, sync(2) is used: it has no errors to report.
+    Without syncfs(2), which only Linux has, sync(2) is used, which reports no errors.
     """
     syncfs = getattr(_LIBC, "syncfs", None)
     done: set[int] = set()
@@ -56,7 +56,7 @@ def sync_file_systems(paths: Iterable[Path]) -> None:
 
 
 def mount_of(path: Path) -> str:
-    """Return an id of the mount that *path* is on, another one after it was mounted again; "" when there is none."""
+    """Return the id of the mount that *path* is on, which changes on each mount; "" if the kernel has no such id."""
     statx = getattr(_LIBC, "statx", None)
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
     if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_MNT_ID_UNIQUE, buffer) != 0:
@@ -69,11 +69,11 @@ def mount_of(path: Path) -> str:
 
 def why_unclean(document: WorkflowDocument, known: JsonObject, now: JsonObject) -> str:
     """
-    Return why the worktree may not be what the last phase left, "" when nothing speaks for that.
+    Return why the worktree may differ from what the last phase left, or "" if nothing suggests that.
 
-    *known* is what the ledger has about the worktree, *now* the boot and mount of this moment. A killed process alone
-    loses nothing that it wrote, so an attempt that was cut off counts only with a file system that was mounted again,
-    or where nobody can tell whether the machine restarted.
+    *known* are the ledger's facts about the worktree, *now* the current boot and mount. A killed process alone loses
+    none of its writes, so an interrupted attempt counts only if the file system was mounted again or if it is unknown
+    whether the machine restarted.
     """
     if known.get(BOOT) and now[BOOT]:
         if known[BOOT] != now[BOOT]:

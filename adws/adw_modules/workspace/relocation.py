@@ -1,9 +1,9 @@
 """
-Work that moves between machines: published before its result is recorded, and cleaned up where it was left.
+Work that moves between machines: published before its result is recorded, and cleaned up on the old machine.
 
-The commits of a phase go to a ref of the workflow's own that is no branch: nobody's checks run on it, and shipping
-keeps its gates. It is an effect in the ledger, and deleted when the workflow is over. Likely secrets do not leave this
-machine. What a workflow left on a machine that it moved away from is removed there, because no other machine can.
+The commits of a phase are pushed to a ref of the workflow's own that is not a branch: no CI runs on it, and shipping
+keeps its gates. The ref is an effect in the ledger and is deleted when the workflow completes. Likely secrets do not
+leave this machine. Each machine removes what a workflow left there before it moved, because no other machine can.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.relocation")
 
-#: What may be on a ref that nobody reviews or runs: everything but secrets.
+#: Rules for a ref that nobody reviews or runs: anything but secrets.
 _ONLY_SECRETS = DiffRules(guards_files=False, max_files=2**31, max_lines=2**31)
 
 
 class Publisher:
-    """Brings work to the remote, fetches it from there, and takes it away when it is over."""
+    """Publishes work to the remote, fetches it from there, and withdraws it when the workflow completes."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._git = home.git
         self._remote = home.settings.git_remote
 
-    # --- there -------------------------------------------------------------------------------------------------
+    # --- publish -----------------------------------------------------------------------------------------------
 
     def publish(self, session: WorkSession, path: Path, head: str) -> str:
         """
-        Have the commit *head* of the worktree *path* on the remote; return why it is not, "" when it is.
+        Ensure that the remote has the commit *head* of the worktree *path*; return why it has not, or "".
 
-        What cannot be pushed stays with its machine.
+        Work that cannot be pushed can be resumed only on this machine.
         """
         if any(head == one.sha for one in effects.published(session.document)):
             return ""
@@ -75,7 +75,7 @@ class Publisher:
         document = session.document
         if not self._git.has_remote():
             raise GitError(f"there is no remote {self._remote}")
-        # What is on the remote already has left this machine.
+        # Only commits that the remote does not have yet are checked for secrets.
         branch = effects.branch_of_work(document)
         start = str(branch.undo.get("start") or "") if branch is not None else ""
         base = next((one.sha for one in effects.published(document) if one.sha), start)
@@ -94,10 +94,10 @@ class Publisher:
 
         ledger.push(WIP, WIP_KIND, undo={"ref": ref, "remote": self._remote}, head=head, there=there, act=act)
 
-    # --- here --------------------------------------------------------------------------------------------------
+    # --- fetch -------------------------------------------------------------------------------------------------
 
     def fetch(self, document: WorkflowDocument) -> str:
-        """Have the last commit that the workflow published here, and return it; raise GitError when it is nowhere."""
+        """Fetch and return the last commit that the workflow published; raise GitError if the remote has none."""
         branch = effects.branch_of_work(document)
         for item in effects.published(document):
             there = self._git.remote_ref(item.ref)
@@ -113,10 +113,10 @@ class Publisher:
             f"{document.adw_id} --forget-host {where}"
         )
 
-    # --- over --------------------------------------------------------------------------------------------------
+    # --- withdraw ----------------------------------------------------------------------------------------------
 
     def withdraw(self, session: WorkSession) -> None:
-        """Take the ref of a workflow that is over away; what keeps us from it leaves it to adw admin gc."""
+        """Delete the remote ref of a completed workflow; on an error it is left to adw admin gc."""
         known = effects.effect(session.document, WIP)
         if known is None or known.outcome not in OPEN_OUTCOMES:
             return
@@ -136,7 +136,7 @@ class Publisher:
 
 
 def _ours(document: WorkflowDocument) -> set[str]:
-    """Return the commits that the workflow put on its ref, or meant to."""
+    """Return the commits that the workflow pushed or intended to push to its ref."""
     ref = effects.wip_ref(document.adw_id)
 
     return {sha for one in effects.published(document) if one.ref == ref for sha in one.commits}
@@ -144,26 +144,25 @@ def _ours(document: WorkflowDocument) -> set[str]:
 
 # --- clean-up after a workflow moved to another machine ------------------------------------------------------------
 #
-# A worker checks for it with every recovery, and before it resumes a workflow that comes back. Work is salvaged
-# first; what is not ours any more is left, and the ledger says so. A workflow that somebody works on is left for the
-# next time.
+# A worker does this with every recovery, and before it resumes a workflow that returns. Work is salvaged first;
+# resources that are no longer ours are kept, as the ledger records. A workflow in use is left for the next time.
 
 _HEADS = "refs/heads/"
-#: Worktrees first: a branch that is checked out cannot be deleted.
+#: Worktrees first: a checked-out branch cannot be deleted.
 _ORDER = ("worktree", "branch", "ref", "directory")
 
 
 class RelocationCleanup:
-    """Takes away what workflows left on this machine."""
+    """Removes what workflows left on this machine before they moved to another."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._host = home.host
         self._git = home.git
-        self._swept_at = float("-inf")  #: when `sweep` last looked at all workflows here
+        self._swept_at = float("-inf")  #: when `sweep` last ran
 
     def candidates(self) -> tuple[str, ...]:
-        """Return the workflows that worktrees and branches here are of; two calls of git, whatever there is."""
+        """Return the workflows that own worktrees or branches here, with two git calls regardless of their number."""
         git = self._git
         owners = [git_module.owner_of_lock(tree.lock_reason) for tree in git.worktrees()]
         owners += [workflow_of(ref.removeprefix(_HEADS), {}) for ref in git.refs() if ref.startswith(_HEADS)]
@@ -171,7 +170,7 @@ class RelocationCleanup:
         return tuple(dict.fromkeys(filter(None, owners)))
 
     def is_due(self, document: WorkflowDocument) -> bool:
-        """Say whether something of the workflow is to be taken away here; a rollback under way does that itself."""
+        """Return whether resources of the workflow are to be removed here; a running rollback removes its own."""
         is_rolling_back = document.rollback is not None
         if is_rolling_back and document.current_state != WorkflowState.ROLLED_BACK.value:
             return False
@@ -179,11 +178,11 @@ class RelocationCleanup:
         return bool(effects.left_on(document, self._host))
 
     def tidy(self, session: WorkSession) -> None:
-        """Take away what the workflow left here; raise RollbackBlocked or GitError for what cannot be, yet."""
+        """Remove what the workflow left here; raise RollbackBlocked or GitError if that is not possible yet."""
         result = effects.left_on(session.document, self._host)
         if not result:
             return
-        # Processes of attempts that were cut off: those of all others were ended with them.
+        # Only interrupted attempts may have left processes: those of all others ended with the attempt.
         for attempt in (one for phase in session.document.phases for one in phase.attempts):
             if attempt.status != "interrupted" or not attempt.process:
                 continue
@@ -193,14 +192,14 @@ class RelocationCleanup:
             self._settle(session, effect)
 
     def sweep_when_due(self) -> None:
-        """Sweep as often as workers recover; not with a recovery between two others, for which somebody waits."""
+        """Sweep at most every `recover_seconds`: extra recoveries in between, which somebody waits for, skip it."""
         now = self._home.clock.monotonic()
         if now - self._swept_at >= self._home.settings.recover_seconds:
             self._swept_at = now
             self.sweep()
 
     def sweep(self) -> int:
-        """Take away what workflows left on this machine and nobody works on now; return of how many workflows."""
+        """Remove what idle workflows left on this machine; return the number of workflows cleaned up."""
         return sum(1 for adw_id in self.candidates() if self._sweep_one(adw_id))
 
     def _sweep_one(self, adw_id: str) -> bool:
@@ -213,7 +212,7 @@ class RelocationCleanup:
                 if self.is_due(session.document):
                     self.tidy(session)
         except (WorkflowBusy, StateNotFound):
-            return False  # another time, or adw admin gc
+            return False  # left for the next sweep, or adw admin gc
         except DatabaseError:
             raise
         except (AdwError, OSError) as exc:
@@ -224,7 +223,7 @@ class RelocationCleanup:
         return True
 
     def _settle(self, session: WorkSession, effect: Resource) -> None:
-        """Take one effect away, after its work was salvaged, and record the result."""
+        """Salvage the work of one effect, remove it, and record the result."""
         git, document, said = self._git, session.document, ""
         try:
             maker = effect.undo.get("made_by")
@@ -252,7 +251,7 @@ class RelocationCleanup:
                         said = f"its commits are kept as {git.keep_commits(document.adw_id, head)}"
                     git.delete_branch(branch, expected=head)
             else:
-                raise NotOurs(f"workflow {maker} made it" if maker else "nothing says who made it")  # noqa: TRY301 - kept like what git says is another's
+                raise NotOurs(f"workflow {maker} made it" if maker else "nothing says who made it")  # noqa: TRY301 - handled like a NotOurs of git
             outcome = "undone" if was_there else "gone"
         except NotOurs as exc:
             outcome, said = "kept", str(exc)

@@ -1,9 +1,9 @@
 """
 The workspace of a workflow: its quota, its worktree and branch, its ports, and the commit after each phase.
 
-Everything outside goes through the ledger: intended first, looked up, then made. Ports and the quota reservation are
-released whenever the work rests. The main checkout is never touched. Where the home is in no repository, work is done
-in place: then there are neither worktrees nor ports.
+Every external resource goes through the ledger: its intent is recorded, then it is looked up, then made. Ports and the
+quota reservation are released whenever the workflow stops running. The main checkout is never touched. If the home is
+not in a repository, work is done in place, without worktrees and ports.
 """
 
 from __future__ import annotations
@@ -52,28 +52,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.workspace")
 
-#: Names of discarded files that an event has.
+#: Maximum discarded files named in an event.
 MAX_NAMES = 50
-#: Files that the event of a restored worktree names; the ref has all of them.
+#: Maximum restored files named in an event; the ref contains all of them.
 MAX_NAMED = 100
-#: The attempt's file that has what an interrupted one left in the worktree beside its work.
+#: The attempt's file with the discarded changes of an interrupted attempt.
 DISCARDED = "discarded.patch"
-#: The patch of what was not committed in a worktree that was removed, in the workflow's directory.
+#: The patch of uncommitted changes in a removed worktree, in the workflow's directory.
 RELEASED_PATCH = "released-worktree.patch"
-#: The ledger's key of the ports until their numbers are known.
+#: Key of the ports in the ledger until their numbers are known.
 PORTS = "ports"
-#: Most seconds that a worktree is measured between two phases; what takes longer is left to cron.
+#: Time limit for measuring a worktree between two phases; larger ones are left to cron.
 MEASURE_SECONDS = 10.0
 
 
 class Workspace:
-    """Makes, checks, secures and releases the place of a workflow."""
+    """Makes, checks, secures and releases the workspace of a workflow."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._host = home.host
         self._has_worktrees = home.has_worktrees
-        #: Whether other machines work on the same workflows.
+        #: Whether other machines work on the same set of workflows.
         self._is_shared = home.has_worktrees and home.settings.is_shared
         self._watch = RefWatch(home)
         self._agent_config = AgentConfig(home)
@@ -87,11 +87,11 @@ class Workspace:
         return self._home.workplace
 
     def renewed_rules(self, document: WorkflowDocument) -> tuple[str, ...]:
-        """Return the files of the worktree that adw put there from the base branch for the attempt that runs."""
+        """Return the worktree files that adw took from the base branch for the running attempt."""
         return self._agent_config.renewed(document) if self._has_worktrees else ()
 
     def workplace_of(self, document: WorkflowDocument) -> Path:
-        """Return where the phases of a workflow work: what the home is in the repository, in the worktree."""
+        """Return the directory in which phases work: the worktree's counterpart of the home directory."""
         home = self._home.settings.home
         if not document.worktree_path:
             return home
@@ -100,13 +100,13 @@ class Workspace:
 
         return Path(document.worktree_path) / home.relative_to(self._git.root)
 
-    # --- before ------------------------------------------------------------------------------------------------
+    # --- before an attempt -------------------------------------------------------------------------------------
 
     def admit(self, session: WorkSession, *, has_quota: bool = False) -> None:
         """
-        Take a place in the quotas before the first attempt of a run, unless the claim of the run took one.
+        Reserve a quota slot before the first attempt of a run, unless the claim of the run already did.
 
-        Raises QuotaExceeded, or WorkElsewhere, and then no place is kept.
+        Raises QuotaExceeded or WorkElsewhere, in which case no slot is held.
         """
         document = session.document
         if WorkflowState(document.current_state) not in ACTIVE_STATES:
@@ -121,7 +121,7 @@ class Workspace:
         self._home.quotas.admit(document.adw_id, spent=document.cost.total_usd, cap=document.max_cost_usd)
 
     def why_too_large(self, adw_id: str, path: Path) -> str:
-        """Return why a workflow has to pause before its next phase, "" while its worktree is below its limit."""
+        """Return why the worktree exceeds its size limit before the next phase, or "" if it does not."""
         quotas, clock = self._home.quotas, self._home.clock
         if not quotas.limits.max_worktree_size:
             return ""
@@ -135,7 +135,7 @@ class Workspace:
         return reason
 
     def prepare(self, session: WorkSession) -> None:
-        """Have worktree and ports ready for an attempt; what it raises is a failed attempt."""
+        """Make worktree and ports ready for an attempt; an exception counts as a failed attempt."""
         if not self._has_worktrees or session.document.current_state == WorkflowState.CLEANING.value:
             return
         self._take_ports(session)
@@ -150,17 +150,17 @@ class Workspace:
 
     # --- ports -------------------------------------------------------------------------------------------------
     #
-    # Which ports they are is known only after they are reserved: what is intended first is "ports of this workflow",
-    # which is enough to find and free them.
+    # The numbers are known only after the reservation, so the intent in the ledger is "ports of this workflow", which
+    # is enough to find and free them.
 
     def _take_ports(self, session: WorkSession) -> None:
-        """Reserve, bind and hold a pair, the one it had when that is free; raise PortsExhausted."""
+        """Reserve, bind and hold a port pair, the previous one if it is free; raise PortsExhausted."""
         adw_id, held = session.document.adw_id, held_by(session.document, host=self._host)
         if held is None:
             intended = Resource(key=PORTS, kind="port", host=self._host, undo={"adw_id": adw_id})
             session.change(lambda draft: effects.intend(draft, intended))
         try:
-            # Also when the ledger has them: the sockets of a process that is gone are not held any more.
+            # Also if the ledger has them: the process that held their sockets may be gone.
             last = _pair(item for item in session.document.resources if item.outcome == "undone")
             pair = self._home.ports.take(adw_id, preferred=held or last)
         except PortsExhausted as exc:
@@ -190,7 +190,7 @@ class Workspace:
 
     @contextmanager
     def around(self, document: WorkflowDocument) -> Iterator[Mapping[str, str]]:
-        """Release the ports to the processes of a phase inside the block; yields the variables that name them."""
+        """Hand the ports over to the processes of a phase inside the block; yield the variables that name them."""
         pair = held_by(document) if self._has_worktrees else None
         if pair is None:
             yield {}
@@ -202,10 +202,10 @@ class Workspace:
     # --- the worktree ------------------------------------------------------------------------------------------
 
     def _have_worktree(self, session: WorkSession) -> None:
-        """Have the worktree of the workflow here, whole and filled: found, restored, or made again."""
+        """Make sure that the worktree exists here, intact and filled: found, restored, or recreated."""
         former, ledger = effects.host_of_work(session.document), session.ledger
         if self._is_shared and self._home.left_behind is not None:
-            self._home.left_behind.tidy(session)  # what an earlier stay left on this machine
+            self._home.left_behind.tidy(session)  # left here before the workflow moved away
         if self._is_shared and former not in {"", self._host}:
             session.change(lambda draft: effects.move(draft, here=self._host))
             _, context = session.running()
@@ -226,7 +226,7 @@ class Workspace:
             self._workplace.write_ports(path, pair)
 
     def _remove_stale_locks(self, session: WorkSession) -> None:
-        """Remove the locks of the workflow's own worktree and branch that were there before this attempt began."""
+        """Remove git locks of the workflow's own worktree and branch that are older than this attempt."""
         document = session.document
         if not document.worktree_path or not document.branch_name:
             return
@@ -241,10 +241,10 @@ class Workspace:
 
     def _discard_damaged(self, session: WorkSession) -> str | None:
         """
-        Remove a worktree that git does not know any more or that is damaged, so that it is made again.
+        Remove a worktree that is damaged or no longer known to git, so that it is recreated.
 
-        Returns the commit of its branch, None when there is none or when it was damaged. Its files are kept first. The
-        branch is what it was when the last phase was recorded, with what came after it.
+        Returns the commit of its branch, or None if there is no branch or the worktree was damaged. Its files are
+        salvaged first. The branch is left at or after the commit recorded with the last phase.
         """
         git, document = self._git, session.document
         facts, adw_id = session.ledger.facts(WORKTREE) or {}, document.adw_id
@@ -285,10 +285,11 @@ class Workspace:
 
     def _is_there(self, document: WorkflowDocument, *, known_commit: str | None = None) -> bool:
         """
-        Say whether the worktree is there as it was recorded; raise when it is something else now.
+        Return whether the worktree exists as recorded; raise if it belongs to something else now.
 
-        git is asked unless the files say so by which it knows a worktree. The recorded commit is looked for unless it
-        is *known_commit*, or the worktree is as it was when an attempt began.
+        git is not called if its administrative files confirm the worktree, and *known_commit*, if given, is the
+        recorded commit. Otherwise the recorded commit is looked up unless it is *known_commit* or, without that, the
+        head.
         """
         git, path, branch = self._git, Path(document.worktree_path or ""), document.branch_name or ""
         head, is_beginning = effects.secured_head(document), known_commit is not None
@@ -306,7 +307,7 @@ class Workspace:
             git.remove_worktree(path, reason=result.lock_reason)
             return False
         if is_beginning and not result.branch:
-            # A kill or a power cut came in the middle of a rebase; git does not switch then.
+            # A kill or a power cut interrupted a rebase; until it is ended, git refuses to switch branches.
             self._workplace.end_rebase(path, branch)
             result = self._known_worktree(path) or result
         if result.branch != branch:
@@ -336,7 +337,7 @@ class Workspace:
         reason = git_module.lock_reason(document.adw_id)
         intended = self._branch_facts(document, branch)
         if "sha" not in (ledger.facts(f"branch:{branch}") or intended):
-            ledger.note(f"branch:{branch}", intended)  # an older tool made it, and recorded its name alone
+            ledger.note(f"branch:{branch}", intended)  # made by an older tool, which recorded only its name
         undo: JsonObject = {"path": str(path), "branch": branch, "reason": reason}
 
         def made(worktree: Worktree) -> JsonObject:
@@ -345,9 +346,9 @@ class Workspace:
 
         def find() -> JsonObject | None:
             """
-            Return the worktree that a crash kept from being recorded; one that is only half there is removed.
+            Return a worktree that was made but not recorded because of a crash; remove an incomplete one.
 
-            One that an older tool made is the workflow's own, with what is not committed in it; it was not locked.
+            One made by an older tool belongs to the workflow, with its uncommitted changes; it was not locked.
             """
             there = self._known_worktree(path)
             adopted = {git.root / effects.path_of(one.undo) for one in document.resources if one.outcome == "adopted"}
@@ -357,11 +358,11 @@ class Workspace:
                     return made(there)
                 if there.lock_reason == reason and not there.is_prunable:
                     is_clean = False
-                    with suppress(GitError):  # git was stopped before it was a worktree
+                    with suppress(GitError):  # git was stopped before the worktree was complete
                         is_clean = not self._workplace.status(path)
                     if is_clean:
                         return made(there)
-            # Nothing ran in what is half there: no work is lost. What is somebody else's raises.
+            # Nothing ran in an incomplete worktree, so no work is lost. Somebody else's worktree raises.
             git.remove_worktree(path, reason=reason)
             return None
 
@@ -381,9 +382,9 @@ class Workspace:
 
     def _branch_facts(self, document: WorkflowDocument, branch: str) -> JsonObject:
         """
-        Return what the branch starts from: as it was intended before, else the default branch as it is now.
+        Return the start of the branch: as intended before, else the current default branch.
 
-        Only new work needs the remote: what is resumed stands on its own branch, whatever the network does.
+        Only new work needs the remote: resumed work is on its own branch, so a network failure does not stop it.
         """
         git = self._git
         known = effects.effect(document, f"branch:{branch}")
@@ -396,7 +397,7 @@ class Workspace:
             facts = {name: left.undo.get(name) for name in ("base", "start")}
             return {"branch": branch, **facts, "sha": publisher.fetch(document), "is_fetched": True}
         own = git.commit_of(f"refs/heads/{branch}") if document.branch_name else None
-        if own is not None:  # an older tool made it: where it began is not known
+        if own is not None:  # made by an older tool: its start is unknown
             return {"branch": branch, "base": git.default_branch(), "start": "", "sha": own}
         if known is not None and any(record.status == "complete" for record in document.phases):
             raise ConfigError(
@@ -409,11 +410,11 @@ class Workspace:
         return {"branch": branch, "base": base, "start": start, "sha": start}
 
     def _start(self, document: WorkflowDocument, intended: JsonObject, branch: str) -> str:
-        """Return the commit to stand on: the branch's own when it is there, else the last one that is known."""
+        """Return the commit to start from: the branch's own if it exists, else the last known one."""
         git, sha = self._git, str(intended["sha"])
         own = git.commit_of(f"refs/heads/{branch}")
         if intended.get("is_fetched"):
-            # A branch of that name here is of an earlier workflow that this one continues, and behind.
+            # A local branch of that name belongs to an earlier workflow that this one continues, and is outdated.
             if own not in {None, sha}:
                 git.keep_commits(document.adw_id, str(own))
                 git.delete_branch(branch, expected=str(own))
@@ -428,12 +429,12 @@ class Workspace:
         return start
 
     def _fill(self, session: WorkSession, path: Path) -> None:
-        """Put into a new worktree what git does not have, and run the commands that set it up."""
+        """Add what git does not track to a new worktree, and run its set-up commands."""
         phase, context = session.running()
         self._home.commands.forget_set_up(context)
 
         def run(command: Sequence[str], number: int) -> str:
-            """Run a set-up command as a process of the attempt; return why it failed, "" when it did not."""
+            """Run a set-up command as a process of the attempt; return why it failed, or ""."""
             gate = Gate(kind="command", command=tuple(command))
             end = self._home.commands.run_beside(phase, gate, replace(context, cwd=path), f"setup-{number}")
             if end.exit_code == 0 and end.timed_out is None and not end.ordered:
@@ -447,7 +448,7 @@ class Workspace:
     # --- power cuts --------------------------------------------------------------------------------------------
 
     def sync(self, document: WorkflowDocument) -> None:
-        """Make what a phase wrote durable before its result is recorded; raise OSError when that failed."""
+        """Make the writes of a phase durable before its result is recorded; raise OSError on failure."""
         worktree = effects.effect(document, WORKTREE) if self._has_worktrees else None
         if worktree is not None and worktree.outcome in effects.MADE:
             self._sync(Path(document.worktree_path or ""))
@@ -457,15 +458,15 @@ class Workspace:
             power_loss.sync_file_systems((path, self._git.common_dir))
 
     def _boot_and_mount(self, path: Path) -> JsonObject:
-        """Return by what a later attempt sees whether the machine, or the file system, went down in between."""
+        """Return the facts by which a later attempt detects a restart or a remount."""
         return {power_loss.BOOT: self._home.processes.boot_id, power_loss.MOUNT: power_loss.mount_of(path)}
 
     def _restore_after_restart(self, session: WorkSession) -> None:
         """
-        Compare the worktree with the last recorded commit when it may have been cut off, and make it that again.
+        If the worktree may have lost writes, compare it with the last recorded commit and restore that.
 
-        What differs is kept first, under a ref that an event names. Commits beyond the recorded one stay only when no
-        attempt was cut off: those of one that was may be half of its work.
+        Differing files are kept first, under a ref that an event names. Commits after the recorded one stay only if no
+        attempt was interrupted: commits of an interrupted attempt may be half of its work.
         """
         git, workplace = self._git, self._workplace
         document, ledger = session.document, session.ledger
@@ -488,7 +489,7 @@ class Workspace:
                 def salvaged(draft: Draft) -> None:
                     draft.add_event("work_salvaged", data=data)
                     if context.attempt_number > 1:
-                        # An agent that resumes its conversation believes that its files are there.
+                        # An agent that resumes its conversation assumes that its files still exist.
                         gone = f"{why}: files that were not recorded are gone from here, and {ref} has them"
                         hint: JsonObject = {"text": f"{gone}; do it again", "by": "adw", "at": draft.text}
                         draft.document.hints = [*draft.document.hints, {**hint, "phase": context.phase}]
@@ -499,13 +500,13 @@ class Workspace:
         if any(facts.get(name) != fact for name, fact in now.items()):
             ledger.note(WORKTREE, now)
 
-    # --- after -------------------------------------------------------------------------------------------------
+    # --- after an attempt --------------------------------------------------------------------------------------
 
     def conclude(self, session: WorkSession, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> RunReport:
         """
-        Commit what a phase did, and record the refs that appeared; raise PathsNotAllowed for what it may not do.
+        Commit the work of a phase and record the refs that appeared; raise PathsNotAllowed for disallowed changes.
 
-        From here on everything that gates leave in the worktree is to be discarded: that is recorded before they run.
+        Whatever gates then leave in the worktree is to be discarded, which is recorded before they run.
         """
         if not self._has_worktrees or session.ledger.facts(WORKTREE) is None:
             return report
@@ -520,7 +521,7 @@ class Workspace:
         if phase.commits_work:
             commit, tip = self._commit_all(document, path, phase.name)
             now = commit or tip or head
-        # Before it is recorded: what the document has is on the remote, or said to be here only.
+        # Before it is recorded: work in the document is on the remote, or an event says that it is only here.
         branch, publisher = effects.branch_of_work(document), self._home.publisher
         if publisher is not None and branch is not None and now != branch.undo.get("start"):
             why = publisher.publish(session, path, now)
@@ -549,18 +550,18 @@ class Workspace:
         return report
 
     def _commit_all(self, document: WorkflowDocument, path: Path, phase: str) -> tuple[str | None, str]:
-        """Commit what is in the worktree; return the commit, None when there is nothing, and the head before it."""
+        """Commit all changes in the worktree; return the commit (None: no changes) and the previous head."""
         tip, changed = self._workplace.head_and_status(path)
         message = git_module.commit_message(document, phase, self._home.settings.git_commit_message)
 
         return self._workplace.commit_all(path, message) if changed else None, tip
 
     def _head(self, session: WorkSession) -> str:
-        """Return the commit that the phase began from: the last one that was recorded."""
+        """Return the commit that the phase began from: the last recorded one."""
         return str((session.ledger.facts(f"branch:{session.document.branch_name}") or {}).get("sha") or "HEAD")
 
     def _put_disallowed_back(self, session: WorkSession) -> None:
-        """Put back what an attempt changed outside its paths that failed or was cut off before it was checked."""
+        """Put back disallowed changes of an earlier attempt that failed or was cut off before they were checked."""
         phase, context = session.running()
         if context.attempt_number == 1:
             return
@@ -570,13 +571,13 @@ class Workspace:
             done = change_audit.put_back(self._workplace, path, head, names, context)
             context.say(f"an earlier attempt changed files outside allowed_paths: {', '.join(names)}; {done}")
 
-    # --- what gates and checks leave ---------------------------------------------------------------------------
+    # --- leftovers of gates and checks -------------------------------------------------------------------------
 
     def discard(self, session: WorkSession, index: int) -> JsonObject | None:
         """
-        Discard what the newest attempt of the phase *index* left in the worktree beside its work.
+        Discard leftovers in the worktree after the newest attempt of the phase *index*.
 
-        Returns what that was, for the event; None when there was nothing.
+        Returns what was discarded, for the event, or None if there was nothing.
         """
         record = session.document.phases[index]
         if not self._has_worktrees or not record.attempts or not record.attempts[-1].leftovers:
@@ -589,7 +590,7 @@ class Workspace:
     def _discard(
         self, session: WorkSession, data: JsonObject, *, keep_in: PhaseContext | None = None
     ) -> JsonObject | None:
-        """Put branch and files back to the last recorded commit; commits that are undone are kept under a ref."""
+        """Reset branch and files to the last recorded commit; removed commits are kept under a ref."""
         workplace, document = self._workplace, session.document
         path, head = Path(document.worktree_path or ""), self._head(session)
         tip, names = workplace.head_and_status(path)
@@ -607,9 +608,9 @@ class Workspace:
 
     def _discard_interrupted(self, session: WorkSession) -> None:
         """
-        Discard what gates and checks left whose attempt a crash cut off before that could be done.
+        Discard leftovers of gates and checks that a crash kept an earlier attempt from discarding.
 
-        Somebody may have changed files since: what is discarded is kept as a patch with the attempt that begins.
+        Somebody may have changed files since, so the discarded changes are kept as a patch with the new attempt.
         """
         _, context = session.running()
         left = [
@@ -637,7 +638,7 @@ class Workspace:
         session.change(record)
 
     def _renew_base(self, session: WorkSession) -> None:
-        """Start from the default branch as it is now, when the commit was refused that the work started from."""
+        """Restart from the current default branch if the previous attempt failed because of its base commit."""
         phase, context = session.running()
         document = session.document
         attempts = next(one.attempts for one in document.phases if one.name == phase.name)
@@ -649,13 +650,13 @@ class Workspace:
         base, start = self._git.fetch_default()
         if start == branch.undo.get("start") or branch.outcome != "made" or self._workplace.status(path):
             return
-        # A crash between the two leaves a branch that is further than its record: the next attempt starts here again.
+        # A crash between the two leaves a branch ahead of its record: the next attempt repeats this.
         self._workplace.discard(path, start)
         session.change(lambda draft: effects.note(draft, key, {"base": base, "start": start, "sha": start}))
         context.say(f"the work starts from {base} as it is now: {start[:12]}")
 
     def _secure_before_check(self, session: WorkSession) -> None:
-        """Commit what is in the worktree before a phase works there whose own changes are discarded."""
+        """Commit the worktree's changes before a phase whose own changes are discarded."""
         phase, context = session.running()
         document = session.document
         record = next(one for one in document.phases if one.name == phase.name)
@@ -675,16 +676,16 @@ class Workspace:
 
         session.change(store)
 
-    # --- the end -----------------------------------------------------------------------------------------------
+    # --- release -----------------------------------------------------------------------------------------------
 
     def observe(self, session: WorkSession) -> None:
-        """Record the refs that an attempt made which failed or was cut off."""
+        """Record the refs that a failed or interrupted attempt made."""
         is_here = effects.host_of_work(session.document) in {"", self._host}
         if self._has_worktrees and session.ledger.facts(WORKTREE) is not None and is_here:
             self._watch.record(session)
 
     def release(self, session: WorkSession) -> None:
-        """Release ports and the quota reservation, and in the end the ref."""
+        """Release ports and quota; of a completed workflow also the remote ref and the worktree."""
         self.observe(session)
         document = session.document
 
@@ -709,8 +710,8 @@ class Workspace:
         """
         Remove the worktree of a completed workflow whose branch is pushed; the branch stays.
 
-        May be repeated: a crash before the removal is recorded leaves a run that recovery ends, and with it this. What
-        is not committed is kept as a patch first. Trouble is noted as an event, and the worktree stays.
+        May be repeated: if a crash comes before the removal is recorded, recovery ends the run and repeats it.
+        Uncommitted changes are kept as a patch first. On an error an event is recorded and the worktree stays.
         """
         document = session.document
         made = effects.effect(document, WORKTREE)
@@ -740,7 +741,7 @@ class Workspace:
 
 
 def held_by(document: WorkflowDocument, *, host: str = "") -> PortPair | None:
-    """Return the ports that the ledger says a workflow holds; with *host* those of that machine alone."""
+    """Return the ports that a workflow holds by its ledger; with *host*, only those on that machine."""
     return _pair(
         item for item in document.resources if item.outcome in effects.MADE and (not host or item.place in {"", host})
     )
@@ -760,7 +761,7 @@ def _index(draft: Draft, phase: str) -> int:
 
 
 def _record_commit(draft: Draft, phase: str, facts: JsonObject, commit: str | None) -> None:
-    """Record with the branch and with the attempt what the branch is at now."""
+    """Record the new head of the branch with the branch and the attempt."""
     if facts["sha"] != effects.secured_head(draft.document):
         draft.mark_attempt(_index(draft, phase), commit=facts["sha"])
     effects.note(draft, f"branch:{draft.document.branch_name}", facts)
