@@ -1,7 +1,7 @@
 """
-Checkpoints, retries and circuit breakers by the names that durable-execution libraries use.
+Checkpoints, retries and circuit breakers under the names that durable-execution libraries use.
 
-Each name is loaded when it is first asked for: `from adws.durability import RetryPolicy` loads nothing of breakers.
+Each name is imported on first use: `from adws.durability import RetryPolicy` does not import circuit breakers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "RetryPolicy",
 ]
 
-#: name -> the module of adw that has it
+#: name -> the module that defines it
 _HOMES = {
     "BackoffStrategy": "retry_handler",
     "CheckpointManager": "checkpoint",
@@ -48,7 +48,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Return one of the names above, loaded now."""
+    """Import and return one of the names above."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -56,5 +56,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the names there are."""
+    """Return the public names."""
     return list(__all__)

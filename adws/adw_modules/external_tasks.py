@@ -1,8 +1,8 @@
 """
-External tasks: phases done outside of adw, such as by a build server.
+External tasks: phases done outside of adw, for example by a build server.
 
-The bearer of a task's token may claim it; each report names the number of the claim, and after another claim that
-number is worth nothing. The token is derived from the task's id and the key of the home, so nothing secret is stored.
+The bearer of a task's token may claim the task. Each report names the number of the claim, and a newer claim makes
+older numbers void. The token is derived from the task's id and the key of the home, so no secret is stored.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: Seconds until a phase is given up that says nothing about it.
+#: Seconds until the deadline of a phase that sets none.
 DEFAULT_DEADLINE_SECONDS = 24 * 3600.0
-#: Seconds that a claim lasts without a heartbeat, unless the claimant says otherwise.
+#: How long a claim lasts without a heartbeat, unless the claimant chooses another time.
 DEFAULT_CLAIM_SECONDS = 60.0
-#: What a task may be: waited for, reported on, or given up because nobody reported in time.
+#: The states of a task: waiting, reported on, or past its deadline without a report.
 OPEN, REPORTED, EXPIRED = "open", "reported", "expired"
-#: Events that end a task -> whether it went well.
+#: Events that end a task -> whether it succeeded.
 ENDS: Mapping[str, bool] = {"action_completed": True, "action_failed": False}
-#: Events of a loop that is run outside: of the whole, and of one iteration.
+#: Events of a loop that is run outside adw: of the whole loop, and of one iteration.
 LOOP_EVENTS = ("iterator_started", *EXECUTION_ENDS)
 ITERATION_EVENTS = ("iteration_started", *ITERATION_ENDS)
-#: What may be reported about a task.
+#: The events that may be reported about a task.
 EVENT_TYPES = (
     "action_started",
     "step_started",
@@ -78,9 +78,9 @@ EVENT_TYPES = (
     *LOOP_EVENTS,
     *ITERATION_EVENTS,
 )
-#: Most elements of a loop that is run outside.
+#: The most elements of a loop that is run outside adw.
 MAX_ITERATIONS = 10_000
-#: Where tasks are in the API.
+#: The path of tasks in the API.
 PATH = "/api/v1/external"
 
 _PREFIX = "adwx_"
@@ -92,21 +92,21 @@ class ExternalReport:
     """The result of a task."""
 
     is_ok: bool
-    report_id: str  #: of the event; the same report again changes nothing
+    report_id: str  #: id of the event; repeating the report changes nothing
     summary: str = ""
     result: JsonObject = field(default_factory=dict)
-    error: JsonObject = field(default_factory=dict)  #: message, and what else is known: category, exit_code
+    error: JsonObject = field(default_factory=dict)  #: message, and possibly category, exit_code, status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExternalTask:
-    """A task as its row has it."""
+    """A task as stored in its row."""
 
     task_id: str  #: `<adw_id>.<phase>.<attempt>`
     adw_id: str
     phase: str
     round: int
-    attempt_number: int  #: the attempt that waits for it now
+    attempt_number: int  #: the attempt that waits for it
     catalog_id: str
     deadline: str
     created_at: str = ""
@@ -119,11 +119,11 @@ class ExternalTask:
     report: ExternalReport | None = None
 
     def is_held(self, now: datetime) -> bool:
-        """Return whether a worker has it that gave a sign of life not long ago."""
+        """Return whether a worker's claim on it has not expired."""
         return bool(self.claim_until) and self.claim_until > timestamps.to_text(now)
 
     def is_late(self, now: datetime) -> bool:
-        """Say whether its time is over."""
+        """Return whether its deadline has passed."""
         return timestamps.to_text(now) >= self.deadline
 
     def to_json(self) -> JsonObject:
@@ -163,7 +163,7 @@ def token_of(task_id: str, key: bytes) -> str:
 
 
 def task_of_token(token: str, key: Callable[[], bytes]) -> str | None:
-    """Return the task whose token this is, None when it is none of this home."""
+    """Return the id of the task that *token* belongs to, or None if it is not a token of this home."""
     if not token.startswith(_PREFIX):
         return None
     task_id, _, shown = token[len(_PREFIX) :].rpartition("_")
@@ -176,18 +176,18 @@ def _digest(task_id: str, key: bytes) -> str:
     return hmac.new(key, _PURPOSE + task_id.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
-# --- whose it is -----------------------------------------------------------------------------------------------
+# --- tasks and attempts ----------------------------------------------------------------------------------------
 #
-# Pure. A task belongs to the attempt that waits for it. When that is interrupted, by a crash of adw or on order, the
-# next attempt of the round goes on with the same task: the external worker did nothing wrong.
+# Pure. A task belongs to the attempt that waits for it. If that attempt is interrupted, by a crash of adw or on order,
+# the next attempt of the round takes over the same task: the external worker did nothing wrong.
 
 
-#: How attempts end whose task another attempt goes on with.
+#: Statuses of attempts whose task the next attempt takes over.
 _CUT_OFF = frozenset({"interrupted", "suspended"})
 
 
 def is_wanted(task: ExternalTask, document: WorkflowDocument) -> bool:
-    """Say whether an attempt of *document* waits for *task*, is about to, or will when its workflow goes on."""
+    """Return whether an attempt of *document* waits for *task*, or will once the workflow continues."""
     state = WorkflowState(document.current_state)
     if document.rollback is not None or not (state in ACTIVE_STATES or state is WorkflowState.PAUSED):
         return False
@@ -200,7 +200,7 @@ def is_wanted(task: ExternalTask, document: WorkflowDocument) -> bool:
 
 
 def is_for(task: ExternalTask, record: PhaseRecord) -> bool:
-    """Say whether the last attempt of *record* goes on with *task*."""
+    """Return whether *task* belongs to the last attempt of *record*, which may have taken it over."""
     if task.round != record.round:
         return False
     if task.attempt_number == record.attempts[-1].number:
@@ -214,16 +214,16 @@ def is_for(task: ExternalTask, record: PhaseRecord) -> bool:
 
 
 def claimed(task: ExternalTask, *, worker: str, seconds: float, now: datetime) -> ExternalTask:
-    """Return *task* with a new claim; raise ClaimHeld while another is live, ClaimLost when there is nothing to do."""
+    """Return *task* with a new claim; raise ClaimHeld while another is live, ClaimLost if the task is over."""
     _refuse_over(task, now)
     if task.is_held(now) and not (worker and worker == task.worker):
-        raise ClaimHeld(task)  # the same worker lost the answer, or was restarted, when it claims again
+        raise ClaimHeld(task)  # a repeated claim of the same worker is allowed: it lost the answer or was restarted
 
     return replace(task, claims=task.claims + 1, worker=worker, claim_seconds=seconds, claim_until=_until(now, seconds))
 
 
 def renewed(task: ExternalTask, claim: int, *, now: datetime) -> ExternalTask:
-    """Return *task* with a sign of life; raise ClaimLost when it is not that of the last claim."""
+    """Return *task* with *claim* extended; raise ClaimLost if it is not the last claim."""
     _refuse_over(task, now)
     _refuse_foreign(task, claim)
 
@@ -231,7 +231,7 @@ def renewed(task: ExternalTask, claim: int, *, now: datetime) -> ExternalTask:
 
 
 def reported(task: ExternalTask, claim: int, report: ExternalReport, *, now: datetime) -> ExternalTask | None:
-    """Return *task* with its end, None when it has just this one already; raise ClaimLost."""
+    """Return *task* ended by *report*, or None if this claim made the same report before; raise ClaimLost."""
     if task.state == REPORTED and task.claims == claim and task.report == report:
         return None
     _refuse_over(task, now)
@@ -241,7 +241,7 @@ def reported(task: ExternalTask, claim: int, report: ExternalReport, *, now: dat
 
 
 def event_of(task: ExternalTask, sent: Event, *, now: datetime) -> Event:
-    """Return *sent* as an event of the workflow; what its sender left empty, and the attempt, are what adw knows."""
+    """Return *sent* as an event of the workflow; adw sets the attempt and the fields that the sender left empty."""
     return replace(
         sent,
         adw_id=task.adw_id,
@@ -280,7 +280,7 @@ def _until(now: datetime, seconds: float) -> str:
 
 
 def report_of(task: ExternalTask, report: ExternalReport) -> RunReport:
-    """Return what the runner says about an attempt whose task was reported on."""
+    """Return the runner's report on an attempt whose task was reported on."""
     if report.is_ok:
         return RunReport(ok=True, summary=report.summary, result=report.result)
     error = report.error
@@ -305,27 +305,27 @@ def _whole(value: JsonValue) -> int | None:
 
 class ExternalRunner:
     """
-    Has phases done outside; implements `Runner`.
+    Runs a phase as a task outside adw; implements `Runner`.
 
-    Nothing runs here while an attempt waits. The report wakes the workflow's run, and so does the deadline: the worker
-    that then claims the run finds the one or the other.
+    Nothing runs here while an attempt waits. The report or the deadline wakes the workflow's run, and the worker that
+    then claims the run finds which of the two happened.
     """
 
     def __init__(self, home: Home) -> None:
-        """Parts of *home* are read when a phase runs: building the runners must not open a database."""
+        """Use parts of *home* only when a phase runs: building the runners must not open a database."""
         self._home = home
 
     def check(self, phase: PhaseSpec) -> str:
-        """Return what is wrong with *phase* for this runner: nothing."""
+        """Return "": this runner can run every phase."""
         del phase
         return ""
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | WaitingForChildren:
-        """Take what was reported, or wait for it until the deadline."""
+        """Return the reported result, or wait for a report until the deadline."""
         tasks, document = self._home.external_tasks, context.document
         record = next(one for one in document.phases if one.name == context.phase)
         known = tasks.latest(document.adw_id, context.phase)
-        if known is not None and is_for(known, record):  # its own, or one that an attempt before was cut off from
+        if known is not None and is_for(known, record):  # its own task, or that of an interrupted attempt
             task = tasks.adopt(known, attempt_number=context.attempt_number)
         else:
             seconds = phase.deadline_seconds or DEFAULT_DEADLINE_SECONDS
@@ -342,7 +342,7 @@ class ExternalRunner:
             )
         if task.report is None and task.is_late(self._home.clock.now()):
             tasks.expire(task.task_id)
-            task = tasks.get(task.task_id) or task  # somebody may have reported before it was given up
+            task = tasks.get(task.task_id) or task  # a report may have come just before it expired
             if task.report is None:
                 return RunReport(ok=False, error=Overdue(task))
         if task.report is not None:
@@ -357,22 +357,22 @@ class ExternalRunner:
 
 # --- the service -----------------------------------------------------------------------------------------------
 
-#: Most bytes of a result as JSON: it becomes a part of the workflow's document.
+#: The most bytes of a result as JSON, because it becomes part of the workflow's document.
 MAX_RESULT_BYTES = 256 * 1024
-#: What the stored id of an event has before the one that its sender gave it.
+#: The prefix of a stored event id, before the id that the sender gave.
 _SENT = "told-"
 #: The name of a loop.
 _LOOP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
-#: What may stand in a context besides names without an underscore.
+#: The only name with a leading underscore that is kept in a context.
 _KEPT = "_step_results"
 
 
 class ExternalTaskService:
     """
-    The service by which workers outside of adw claim tasks and report on them: heartbeats, events, the end.
+    Lets workers outside adw claim tasks, send heartbeats and events, and report the end.
 
-    A worker is believed about its own task only, while the workflow waits for it and the claim is theirs. What it sends
-    is cut to size and cleaned of secrets before it is stored.
+    A worker can report only on its own task, while the workflow waits for it and the worker has the claim. What it
+    sends is truncated and cleaned of secrets before it is stored.
     """
 
     def __init__(self, home: Home) -> None:
@@ -382,7 +382,7 @@ class ExternalTaskService:
         """Return the token of a task."""
         return token_of(task_id, self._home.forge_key)
 
-    # --- what is said ------------------------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------------------------
 
     def claim(self, task_id: str, *, worker: str, seconds: float) -> ExternalTask:
         """Give a task to *worker*."""
@@ -391,13 +391,13 @@ class ExternalTaskService:
         return self._home.external_tasks.claim(task_id, worker=self._text(worker), seconds=seconds)
 
     def heartbeat(self, task_id: str, claim: int) -> ExternalTask:
-        """Take a sign of life."""
+        """Extend the claim of a worker."""
         self._check_wanted(self._known(task_id))
 
         return self._home.external_tasks.heartbeat(task_id, claim)
 
     def emit(self, task_id: str, claim: int, event: Event, *, summary: str = "") -> bool:
-        """Take an event; one that ends the task is its report. False when it was told before."""
+        """Store an event; one that ends the task is its report. Return False if it was sent before."""
         if event.event_type not in EVENT_TYPES:
             raise UsageError(f"{event.event_type!r} is no event of a task; use one of {', '.join(EVENT_TYPES)}")
         _refuse_foreign_loop(task_id, event)
@@ -434,7 +434,7 @@ class ExternalTaskService:
         return tasks.tell(task_id, claim, told, value=self._home.redactor.redact(value), reason=reason)
 
     def _clean(self, event: Event) -> Event:
-        """Return *event* with what may be stored of it: cut to size, and without secrets."""
+        """Return *event* as it may be stored: truncated, and without secrets."""
         context = {name: value for name, value in event.context.items() if name[:1] != "_" or name == _KEPT}
         texts = {name: self._text(getattr(event, name) or "") for name in _KEPT_IDS}
 
@@ -449,7 +449,7 @@ class ExternalTaskService:
     def _end(self, task_id: str, claim: int, event: Event, summary: str) -> bool:
         is_ok = ENDS[event.event_type]
         task = self._known(task_id)
-        if task.report is None:  # what was reported before is compared: its answer may have been lost
+        if task.report is None:  # a repeated report is compared with the first: its answer may have been lost
             self._check_wanted(task)
         result: JsonValue = {} if event.result is None else event.result
         if not isinstance(result, dict):
@@ -493,7 +493,7 @@ class ExternalTaskService:
         if not is_wanted(task, document):
             raise ClaimLost(task.task_id, f"workflow {task.adw_id} does not wait for it any more")
 
-    # --- what is kept of it ------------------------------------------------------------------------------------
+    # --- truncating and redacting ------------------------------------------------------------------------------
 
     def _each_short(self, values: JsonObject) -> JsonObject:
         """Return *values* without secrets; in tables of variables, such as `vars`, each variable is cut by itself."""
@@ -512,7 +512,7 @@ class ExternalTaskService:
 
 
 def _cut(value: JsonValue) -> JsonValue:
-    """Return *value* with its size in place of what is large: of a table only the variables that are so themselves."""
+    """Return *value*, or its size in its place if it is large; in a table only large variables are replaced."""
     size = _size(value)
     if size <= MAX_VALUE:
         return value
@@ -522,11 +522,11 @@ def _cut(value: JsonValue) -> JsonValue:
     return {name[:200]: item if (each := _size(item)) <= MAX_VALUE else truncated(each) for name, item in value.items()}
 
 
-# Loops that are run outside: what their events must say. Pure.
+# --- checks of the events of loops that are run outside adw (pure) ---------------------------------------------
 
 
 def _refuse_foreign_loop(task_id: str, event: Event) -> None:
-    """Raise UsageError when an event names a loop that cannot be one of *task_id*."""
+    """Raise UsageError if an event names a loop that cannot belong to *task_id*."""
     named = {"execution_id": event.execution_id}
     if event.event_type in ITERATION_EVENTS:
         named["parent_execution_id"] = event.parent_execution_id or ""
@@ -539,7 +539,7 @@ def _refuse_foreign_loop(task_id: str, event: Event) -> None:
 
 
 def _loop_id(task_id: str, event: Event) -> str:
-    """Return the loop that an event is about; an iteration may name it as its parent, as seed 001 does."""
+    """Return the loop of an event; an iteration may name its loop as its parent, as seed 001 does."""
     parent = event.parent_execution_id if event.event_type in ITERATION_EVENTS else ""
 
     return parent or event.execution_id or task_id
@@ -558,12 +558,12 @@ def _index(event: Event) -> int:
 
 
 def loop_of(task_id: str, event: Event) -> StepSpec:
-    """Return the step that an `iterator_started` tells of; raise UsageError when its settings make no sense."""
+    """Return the step that an `iterator_started` event describes; raise UsageError if its settings are invalid."""
     said = {name: value for name, value in event.data.items() if value is not None}
     mode = said.get("mode", ASYNC)
     loop = LoopSpec(
         collection=[],
-        element=said.get("iterator_name", "item"),  # type: ignore[arg-type]  # checked below, as all of these
+        element=said.get("iterator_name", "item"),  # type: ignore[arg-type]  # checked below, like all of these
         mode=mode,  # type: ignore[arg-type]  # the same
         concurrency=said.get("concurrency", DEFAULT_CONCURRENCY if mode == ASYNC else 1),  # type: ignore[arg-type]  # the same
         chunk_size=said.get("chunk_size"),  # type: ignore[arg-type]  # the same
@@ -595,31 +595,31 @@ _UPDATE = (
     f"UPDATE external_tasks SET {', '.join(f'{name} = :{name}' for name in TASK_COLUMNS[1:])} WHERE task_id = :task_id"
 )
 _EVENT_KNOWN = "SELECT event_type, execution_id, iteration_index FROM events WHERE event_id = :event_id"
-#: Fields of an event that are as its sender said.
+#: Fields of an event that are taken from the sender.
 _KEPT_IDS = ("parent_execution_id", "parent_event_id", "node_id", "node_name", "node_type", "catalog_id")
 
 
 class ExternalTasks:
     """
-    The table external_tasks: one row for each task, changed under its lock.
+    The table external_tasks: one row per task, changed under its row lock.
 
-    The end of a task, its event and the wake-up of the run that waits for it are one transaction.
+    The end of a task, its event and the wake-up of the waiting run are one transaction.
     """
 
     def __init__(self, database: Database, *, clock: Clock, executions: Executions) -> None:
-        """*executions* keeps the loops that are run for a task."""
+        """*executions* stores the loops that are run for a task."""
         self._database = database
         self._clock = clock
         self._executions = executions
         self._runs = RunStore(database, clock=clock)
         self._lock = database.render(f"{_SELECT} WHERE task_id = :task_id {{row_lock}}")
-        #: Events of a workflow are numbered one transaction after the other.
+        #: Taken before an event is numbered, so that transactions number a workflow's events one after the other.
         self._lock_workflow = database.render("SELECT 1 FROM workflow_states WHERE adw_id = :adw_id {row_lock}")
 
     # --- the workflow's side -----------------------------------------------------------------------------------
 
     def open(self, task: ExternalTask) -> ExternalTask:
-        """Store a task, or return the one that is there under its id."""
+        """Store a task, or return the stored one with the same id."""
         new = replace(task, created_at=timestamps.to_text(self._clock.now()))
 
         def work(session: Session) -> ExternalTask:
@@ -633,11 +633,11 @@ class ExternalTasks:
         return self._database.transact(work)
 
     def get(self, task_id: str) -> ExternalTask | None:
-        """Return a task."""
+        """Return a task, or None."""
         return self._one(f"{_SELECT} WHERE task_id = :task_id", {"task_id": connection.plain(task_id)})
 
     def latest(self, adw_id: str, phase: str) -> ExternalTask | None:
-        """Return the newest task of a phase."""
+        """Return the newest task of a phase, or None."""
         return self._one(
             f"{_SELECT} WHERE adw_id = :adw_id AND phase = :phase"
             " ORDER BY created_at DESC, attempt_number DESC LIMIT 1",
@@ -645,7 +645,7 @@ class ExternalTasks:
         )
 
     def page(self, *, adw_id: str = "", only_open: bool = False, limit: int = 100) -> tuple[ExternalTask, ...]:
-        """Return tasks, the newest first."""
+        """Return tasks, newest first."""
         conditions = [*(["adw_id = :adw_id"] if adw_id else []), *(["state = 'open'"] if only_open else [])]
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         sql = f"{_SELECT} {where} ORDER BY created_at DESC, task_id DESC LIMIT :limit"
@@ -653,14 +653,14 @@ class ExternalTasks:
             return tuple(map(_to_task, session.all(sql, {"adw_id": adw_id, "limit": limit})))
 
     def adopt(self, task: ExternalTask, *, attempt_number: int) -> ExternalTask:
-        """Let another attempt wait for a task whose own was cut off."""
+        """Hand a task over to another attempt after its own was interrupted."""
         if task.attempt_number == attempt_number:
             return task
 
         return self._change(task.task_id, lambda found: replace(found, attempt_number=attempt_number))
 
     def expire(self, task_id: str) -> bool:
-        """Cancel a task that nobody reported on, and its loops; False when somebody did."""
+        """Expire an open task and cancel its loops; return False if it is not open any more."""
         params = {"task_id": connection.plain(task_id), "moment": timestamps.to_text(self._clock.now())}
 
         def work(session: Session) -> bool:
@@ -677,10 +677,10 @@ class ExternalTasks:
 
         return self._database.transact(work)
 
-    # --- the other side ----------------------------------------------------------------------------------------
+    # --- the external worker's side ----------------------------------------------------------------------------
 
     def claim(self, task_id: str, *, worker: str, seconds: float) -> ExternalTask:
-        """Give the task to *worker*, and record an event; raise TaskNotFound, ClaimHeld or ClaimLost."""
+        """Give the task to *worker* and record an event; raise TaskNotFound, ClaimHeld or ClaimLost."""
 
         def work(session: Session) -> ExternalTask:
             now = self._clock.now()
@@ -695,7 +695,7 @@ class ExternalTasks:
         return self._database.transact(work)
 
     def heartbeat(self, task_id: str, claim: int) -> ExternalTask:
-        """Push the end of a claim out; raise TaskNotFound or ClaimLost."""
+        """Extend a claim; raise TaskNotFound or ClaimLost."""
         return self._change(task_id, lambda found: renewed(found, claim, now=self._clock.now()))
 
     def tell(
@@ -710,11 +710,11 @@ class ExternalTasks:
         reason: str = "",
     ) -> bool:
         """
-        Store what is told, and push the end of the claim out; False when that event was told before.
+        Store an event and extend the claim; return False if the event was stored before.
 
-        `iterator_started` begins *loop* over *total* elements. *value* is the element of an iteration that begins, the
-        result of one that ended; the end of the last one ends the loop, in the same transaction. A loop ends by an
-        event only when all its iterations have ended. *reason* is why something failed. Raises EventRefused.
+        `iterator_started` begins *loop* over *total* elements. *value* is the element of a starting iteration or the
+        result of one that ended; the end of the last iteration ends the loop in the same transaction. An event can end
+        a loop only when all its iterations have ended. *reason* is why something failed. Raise EventRefused.
         """
 
         def work(session: Session) -> bool:
@@ -750,7 +750,7 @@ class ExternalTasks:
         return self._database.transact(work)
 
     def _heard(self, session: Session, task_id: str, claim: int, event: Event) -> tuple[ExternalTask, bool]:
-        """Renew the claim, and return the task and whether its event is new; raise EventRefused for a used id."""
+        """Renew the claim; return the task and whether the event is new; raise EventRefused if its id was used."""
         task = renewed(self._locked(session, task_id), claim, now=self._clock.now())
         session.run(_UPDATE, _params(task))
         known = session.one(_EVENT_KNOWN, {"event_id": f"{task_id}.{event.event_id}"})
@@ -767,7 +767,7 @@ class ExternalTasks:
         return task, False
 
     def _chained(self, session: Session, task: ExternalTask, event: Event) -> Event:
-        """Return *event* with the stored id of its parent, when that is one its sender gave to an event before."""
+        """Return *event* with its parent's stored id, if the sender used that id for an earlier event."""
         stored = f"{task.task_id}.{_SENT}{event.parent_event_id}"
         if event.parent_event_id and session.one(_EVENT_KNOWN, {"event_id": stored}) is not None:
             return replace(event, parent_event_id=stored)
@@ -775,7 +775,7 @@ class ExternalTasks:
         return event
 
     def _said(self, session: Session, task: ExternalTask, event: Event) -> dict[str, object]:
-        """Return the fields of an event of a loop that its sender decides about."""
+        """Return the fields of a loop's event that its sender determines."""
         whole = event_of(task, self._chained(session, task, event), now=self._clock.now())
         sent = [name for name in _KEPT_IDS if getattr(event, name)]
         values = [name for name in ("status", "duration", "context") if getattr(event, name)]
@@ -784,7 +784,7 @@ class ExternalTasks:
         return {name: getattr(whole, name) for name in ("event_id", *sent, *values, *result, "data", "meta")}
 
     def report(self, task_id: str, claim: int, report: ExternalReport, event: Event) -> bool:
-        """End the task, record an event, and wake the waiting run; False when the same was reported before."""
+        """End the task, record an event and wake the waiting run; return False if the report is a repetition."""
 
         def work(session: Session) -> bool:
             result = self._locked(session, task_id)
@@ -800,7 +800,7 @@ class ExternalTasks:
 
         return self._database.transact(work)
 
-    # --- how -----------------------------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _locked(self, session: Session, task_id: str) -> ExternalTask:
         row = session.one(self._lock, {"task_id": connection.plain(task_id)})
@@ -819,7 +819,7 @@ class ExternalTasks:
         return self._database.transact(work)
 
     def _tell(self, session: Session, task: ExternalTask, told: Event) -> bool:
-        """Store an event, under the lock that numbers those of its workflow; False when it is there already."""
+        """Store an event under the lock that orders its workflow's events; return False if it was stored before."""
         session.one(self._lock_workflow, {"adw_id": task.adw_id})
         event = event_of(task, told, now=self._clock.now())
 

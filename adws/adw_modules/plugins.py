@@ -1,8 +1,8 @@
 """
-Runners, sinks and forges of other packages.
+Runners, sinks and forges from other packages.
 
-Looking for names imports no plugin. Loading does: a stranger's code, which may raise anything; what it raises becomes
-one sentence.
+Listing plugins imports none of them. Loading one runs foreign code, which may raise anything; that becomes a
+ConfigError with one sentence.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# What another package may bring to adw: a runner, a sink or a forge, each named by an entry point.
+# A plugin is a runner, a sink or a forge, named by an entry point of another package.
 #
-# An entry point names a class or a function. It is called with a `PluginContext` when the plugin is first used, and
-# returns what is used from then on: a `Runner`, a `RowSink` or a `Forge`. `plugins` finds and loads them.
+# The entry point names a class or a function. It is called with a `PluginContext` when the plugin is first used, and
+# returns a `Runner`, a `RowSink` or a `Forge`, which is used from then on.
 
 
-#: The groups of entry points, one for each kind of plugin.
+#: The groups of entry points, one per kind of plugin.
 RUNNERS, SINKS, FORGES = GROUPS = ("adw.runners", "adw.sinks", "adw.forges")
-#: group -> what a plugin of it is called
+#: group -> the kind of its plugins
 KIND_OF_GROUP: Mapping[str, str] = {RUNNERS: "runner", SINKS: "sink", FORGES: "forge"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginContext:
-    """What a plugin is made with."""
+    """The argument with which a plugin is created."""
 
     name: str  #: the name of its entry point
     home: Path  #: the directory of adw.toml
     clock: Clock
-    redact: Callable[[str], str]  #: takes secrets that adw knows out of a text
+    redact: Callable[[str], str]  #: removes the secrets that adw knows from a text
     built_in_forge: Callable[[str], Forge]  #: opens the forge `github` or `local` of this home
     options: Mapping[str, JsonValue] = field(default_factory=dict)  #: the table `[plugins.NAME]` of adw.toml
     env: Mapping[str, str] = field(default_factory=dict)  #: the environment; credentials belong there
 
 
 class RowSink(Protocol):
-    """Saves what calls of steps gave back. May have `close()`, which is called when no more comes."""
+    """Saves the results of steps' calls. A `close()` method, if there is one, is called after the last save."""
 
     def save(self, rows: Sequence[JsonObject], *, sink_key: str, options: Mapping[str, JsonValue]) -> None:
         """
-        Save *rows*; return when they are safe, raise when they are not.
+        Save *rows*; return once they are safely stored, and raise otherwise.
 
         After a crash it is called again with the same *sink_key*: a sink that stores the key saves each part once.
         """
 
 
 class ForgeAround:
-    """A forge that does what another one does, but for what a subclass does itself."""
+    """A forge that delegates to another one everything that a subclass does not define."""
 
     def __init__(self, inner: Forge) -> None:
         self.inner = inner
@@ -70,11 +70,11 @@ class ForgeAround:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            """Return what the inner forge has by that name."""
+            """Return the attribute of the inner forge."""
             return getattr(self.inner, name)
 
 
-#: group -> what everything of it must have
+#: group -> attributes that its plugins must have
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     RUNNERS: ("check", "run"),
     SINKS: ("save",),
@@ -84,29 +84,29 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledPlugin:
-    """A plugin that is installed."""
+    """An installed plugin."""
 
     group: str
     name: str
     value: str  #: `package.module:object`
-    package: str  #: the distribution that brings it, "" when that is not known
+    package: str  #: the distribution that provides it, or "" if unknown
     version: str
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of *group*, of everything that is installed."""
-    from importlib import metadata  # noqa: PLC0415 - a tenth of a start; few homes have a plugin
+    """Return the entry points of *group* in all installed packages."""
+    from importlib import metadata  # noqa: PLC0415 - takes a tenth of a start, and few homes have a plugin
 
     return tuple(metadata.entry_points(group=group))
 
 
 def names(group: str) -> tuple[str, ...]:
-    """Return the names of the plugins of *group*, in their order."""
+    """Return the names of the plugins of *group*, sorted."""
     return tuple(sorted({point.name for point in entry_points(group)}))
 
 
 def installed() -> tuple[InstalledPlugin, ...]:
-    """Return every plugin there is, by kind and name."""
+    """Return every installed plugin, sorted by kind and name."""
     points = [(group, point) for group in KIND_OF_GROUP for point in entry_points(group)]
     plugins = [
         InstalledPlugin(
@@ -123,23 +123,23 @@ def installed() -> tuple[InstalledPlugin, ...]:
 
 
 class KnownNames(Collection[str]):
-    """The names that come with adw, and those of plugins, which are looked for only when the others do not do."""
+    """The built-in names and those of plugins, which are looked up only when the built-in ones do not suffice."""
 
     def __init__(self, built_in: Sequence[str], group: str) -> None:
         self._built_in = tuple(built_in)
         self._group = group
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is such a thing."""
+        """Return whether *name* is built in or the name of a plugin."""
         return name in self._built_in or name in names(self._group)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield every name, those that come with adw first."""
+        """Yield every name, the built-in ones first."""
         yield from self._built_in
         yield from (name for name in names(self._group) if name not in self._built_in)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of names."""
         return sum(1 for _ in self)
 
 
@@ -151,33 +151,33 @@ class Plugins:
         self._runners: dict[str, Runner] = {}
 
     def has(self, group: str, name: str) -> bool:
-        """Say whether a package brings it."""
+        """Return whether an installed package provides the plugin."""
         return name in names(group)
 
     def runner(self, name: str) -> Runner:
-        """Return the runner of that name, always the same one; raise ConfigError when it cannot be used."""
+        """Return the runner *name*, always the same object; raise ConfigError if it cannot be used."""
         if name not in self._runners:
             self._runners[name] = cast("Runner", self._make(RUNNERS, name))
 
         return self._runners[name]
 
     def new_sink(self, name: str) -> RowSink:
-        """Return a new sink of that name, for one thread; raise ConfigError when it cannot be used."""
+        """Return a new sink *name*, for one thread; raise ConfigError if it cannot be used."""
         return cast("RowSink", self._make(SINKS, name))
 
     def new_forge(self, name: str) -> Forge:
-        """Return the forge of that name; raise ConfigError when it cannot be used."""
+        """Return a new forge *name*; raise ConfigError if it cannot be used."""
         return cast("Forge", self._make(FORGES, name))
 
     def why_idle(self, phase: PhaseSpec) -> str:
-        """Return why the runner of *phase*, one of a plugin, cannot run it here, "" when it can."""
+        """Return why the plugin's runner cannot run *phase* here, or ""."""
         try:
             return self.runner(phase.runner).check(phase)
         except ConfigError as exc:
             return str(exc)
 
     def try_out(self, found: InstalledPlugin) -> str:
-        """Return why a plugin cannot be used, "" when it can; makes it."""
+        """Create a plugin, and return why it cannot be used, or ""."""
         try:
             self._make(found.group, found.name)
         except ConfigError as exc:

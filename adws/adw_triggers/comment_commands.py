@@ -1,8 +1,8 @@
 """
-What a comment or the text of an issue asks for, by its commands.
+Parse the commands in a comment or in the body of an issue.
 
-Pure, and no model is asked: the same text always means the same. A request begins its line; code, quotations and hidden
-comments ask for nothing. A text that could mean two things is not guessed at.
+Pure and without a model: the same text always gives the same command. A command begins its line; commands in code,
+quotations and hidden comments are ignored. An ambiguous text is reported, never guessed at.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from functools import lru_cache
 from adws.adw_modules import identifiers
 from adws.adw_modules.workflow.library import ALIASES, built_in_names
 
-#: Commands to a workflow, as `/adw COMMAND`.
+#: Commands to an existing workflow, as `/adw COMMAND`.
 SAID_COMMANDS = ("resume", "stop", "pause", "rollback", "retry", "status", "approve", "reject", "abandon")
-#: What begins a workflow with `/adw COMMAND [NAME]`.
+#: Commands that start a workflow, as `/adw COMMAND [NAME]`.
 START_WORDS = ("run", "start")
-#: The models that a request can choose from.
+#: The model sets that a request can choose from.
 MODEL_SETS = ("base", "heavy", "lightweight")
-#: Characters of a text that are read; forges take no longer ones.
+#: Only so many characters of a text are read; forges accept no longer ones.
 MAX_TEXT = 65_536
 
 _ROUNDS = 20
@@ -35,7 +35,7 @@ _MODEL_SET = re.compile(rf"\bmodel[_ ]set\s*[:=]?\s*({'|'.join(MODEL_SETS)})\b",
 _ADW_ID = re.compile(
     r"(?<![\w-])(?:adw[_ ]id\s*[:=]?\s*|adw-(?=[A-Za-z0-9]{8}(?![\w-])))([A-Za-z0-9][\w-]{0,63})", re.ASCII
 )
-#: What the scripts of ADW are called with: the number of the issue, and the id of the workflow to carry on.
+#: The arguments of the original ADW scripts: the issue number and the id of the workflow to continue.
 _ARGUMENTS = re.compile(
     r"(?:#?(?P<number>(?![0-9]{8}(?![0-9]))[1-9][0-9]{0,17})(?!\S)\s*)?(?:(?P<adw_id>[0-9a-f]{8})[.,;:!?]*(?!\S))?\s*"
 )
@@ -46,33 +46,33 @@ _OWN_BEGINNING = re.compile(r"[a-f0-9]{8}_\w{1,100}[_:]")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommentCommand:
-    """What the text asks for."""
+    """The command and options found in a text."""
 
-    command: str = ""  #: one of SAID_COMMANDS, "": a workflow is to begin or to continue
-    workflow: str = ""  #: as it is named, "": the default one
+    command: str = ""  #: one of SAID_COMMANDS; "": start or continue a workflow
+    workflow: str = ""  #: the name as written; "": the default workflow
     adw_id: str = ""
     model_set: str = ""
-    issue_number: int | None = None  #: that is named with a workflow, as the scripts of ADW take it
-    is_again: bool = False  #: although there is an open pull request
-    text: str = ""  #: what is said besides
+    issue_number: int | None = None  #: given after the name of the workflow, as the ADW scripts accept it
+    is_again: bool = False  #: start even if there is an open pull request
+    text: str = ""  #: the rest of the text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ambiguous:
-    """The text resembles a request and is none."""
+    """A text that looks like a request but has no clear meaning."""
 
     reason: str
 
 
 def is_ours(text: str) -> bool:
-    """Say whether a program wrote *text*: adw, or one of the scripts that it took the place of."""
+    """Return whether adw, or one of the scripts it replaced, wrote *text*."""
     lowered = text.lower()
 
     return any(mark in lowered for mark in _OWN_MARKS) or _OWN_BEGINNING.match(text.lstrip()) is not None
 
 
 def read_comment(text: str, *, workflows: Collection[str] = ()) -> CommentCommand | Ambiguous | None:
-    """Return what a comment asks for, None when nothing; *workflows* are names beyond those that come with adw."""
+    """Return the request in a comment, or None; *workflows* are names beyond the built-in ones."""
     lines = list(_spoken_lines(_visible(text)))
     first = next((line for line in lines if line.strip()), "")
     words = first.split()
@@ -85,16 +85,16 @@ def read_comment(text: str, *, workflows: Collection[str] = ()) -> CommentComman
 
 
 def read_body(text: str, *, workflows: Collection[str] = ()) -> CommentCommand | Ambiguous | None:
-    """Return what the text of an issue asks for: only a known workflow at the beginning of a line counts there."""
+    """Return the request in the body of an issue; only a known workflow at the beginning of a line counts."""
     shown = _visible(text)
-    if "adw_" not in shown.lower():  # as in nearly all: then no word is a form, and no line has to be read
+    if "adw_" not in shown.lower():  # true of most bodies, and then no line needs parsing
         return None
 
     return _read_forms(list(_spoken_lines(shown)), frozenset(workflows))
 
 
 def read_options(text: str) -> CommentCommand:
-    """Return the model set that the text of an issue chooses; what is to be done is known already."""
+    """Return only the model set that the body of an issue chooses, for a request that came another way."""
     shown = _visible(text)
     if "model" not in shown.lower():
         return CommentCommand()
@@ -106,12 +106,12 @@ def read_options(text: str) -> CommentCommand:
 
 
 def _spoken_lines(shown: str) -> Iterator[str]:
-    """Yield the lines that somebody says in visible text, blank ones for those that are code or quoted."""
+    """Yield the lines of *shown*, with lines of code and quotations replaced by blank ones."""
     fence, in_tag = "", False
     for line in shown.split("\n"):
         match = _FENCE.match(line)
         if fence:
-            # A fence is closed by one of its own kind that is as long, with nothing after it.
+            # A fence is closed by one of the same character, at least as long, with nothing after it.
             is_end = match is not None and match[1].startswith(fence) and not match[2].strip()
             fence = "" if is_end else fence
             yield ""
@@ -131,12 +131,12 @@ def _is_quoted(line: str) -> bool:
 def _visible(text: str) -> str:
     shown = text[:MAX_TEXT].replace("\r\n", "\n").replace("\r", "\n")
     for _ in range(_ROUNDS):
-        # Again: taking a comment out may put the two halves of another together.
+        # Repeat: removing one comment may join the two halves of another.
         before, shown = shown, _HIDDEN.sub("", shown)
         if shown == before:
             return shown
 
-    return ""  # made to hide something
+    return ""  # crafted to hide something
 
 
 # --- requests --------------------------------------------------------------------------------------------------
@@ -210,10 +210,10 @@ def _start(workflow: str, lines: list[str], *, after: str, skip: int) -> Comment
 
 def _without_arguments(line: str, *, skip: int, is_named: bool) -> tuple[str, int | None, str]:
     """
-    Return *line* without the number of an issue and the id that follow its first *skip* words, and these two.
+    Return *line* without the issue number and workflow id after its first *skip* words, and those two.
 
-    A number counts when an id comes with it, also one that an option has (*is_named*), or nothing at all: else it is
-    text.
+    A number counts only together with an id (also one given as an option, *is_named*) or at the end of the line;
+    otherwise it is text.
     """
     words = line.split(maxsplit=skip)
     rest = words[skip] if len(words) > skip else ""
@@ -226,7 +226,7 @@ def _without_arguments(line: str, *, skip: int, is_named: bool) -> tuple[str, in
 
 
 def _rest_of(lines: list[str], first: str, *, skip: int) -> str:
-    """Return everything that is said but the first *skip* words of the line *first*."""
+    """Return *lines* joined, without the first *skip* words of the line *first*."""
     rest = first.split(maxsplit=skip)[skip:]
     place = lines.index(first)
 
@@ -234,7 +234,7 @@ def _rest_of(lines: list[str], first: str, *, skip: int) -> str:
 
 
 def _named(word: str, workflows: Collection[str]) -> str:
-    """Return the workflow that *word*, as in `adw_plan_build_iso`, names; "" when it is none."""
+    """Return the workflow named by *word*, such as `adw_plan_build_iso`, or "" if it names none."""
     bare = word.rstrip(_SENTENCE_END)
     if _FORM.fullmatch(bare) is None:
         return ""
@@ -243,7 +243,7 @@ def _named(word: str, workflows: Collection[str]) -> str:
 
 
 def _canonical(name: str, workflows: Collection[str]) -> str:
-    """Return *name* as it is known; shipping without a review has to be asked for in capitals."""
+    """Return the canonical spelling of *name*, or ""; ZTE (shipping without a review) must be written in capitals."""
     if name in workflows:
         return name
     known = _known_names()
@@ -256,7 +256,7 @@ def _canonical(name: str, workflows: Collection[str]) -> str:
 
 @lru_cache(maxsize=1)
 def _known_names() -> Mapping[str, str]:
-    """Return every name of what comes with adw: in lower case, but for ZTE in capitals."""
+    """Return the built-in names and aliases by their lower-case form, with ZTE kept in capitals."""
     names = (*ALIASES, *built_in_names())
 
     return {name.lower().replace("zte", "ZTE") if "ZTE" in name else name.lower(): name for name in names}
@@ -270,7 +270,7 @@ def _is_option(text: str) -> bool:
 
 
 def _options(lines: list[str]) -> CommentCommand:
-    """Return the options that a request names: on its own line or on a line that begins with one."""
+    """Return the options on the line of the request and on lines that begin with an option."""
     beginnings = ("/adw", "adw", "adw_")
     chosen = []
     for line in lines:

@@ -1,8 +1,8 @@
 """
-A delivery: bytes and headers in, and out what to store, or why not.
+Parse a webhook delivery: headers and bytes in, the delivery to store or the reason for a refusal out.
 
-Pure: no socket, no clock, no database. Nothing reads the bytes before their signature is checked, and whatever they
-hold, the result is a value and never an exception.
+Pure: no socket, no clock, no database. The signature is checked before the bytes are parsed. Whatever the bytes hold,
+the result is a value and never an exception.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from adws.adw_modules.identifiers import JsonObject, JsonValue, comparable
 from adws.adw_triggers.github_events import DeliveryRules, login_in, number_in, object_in, text_in, verdict_of
 from adws.adw_triggers.http import Problem
 
-#: How deep objects and lists may stand in each other; real payloads stay below ten.
+#: How deep objects and lists may be nested; real payloads stay below ten levels.
 MAX_DEPTH = 64
 JSON_TYPE = "application/json"
 FORM_TYPE = "application/x-www-form-urlencoded"
@@ -35,8 +35,7 @@ _EVENT = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _HOOK = re.compile(r"[A-Za-z0-9-]{0,64}")
 _REPOSITORY = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
 
-#: Events that are handled, and the parts which their payloads cannot be without. The name of the event is not signed,
-#: the payload is.
+#: Events that are handled, and the parts their payloads must have: the name of the event is not signed, the payload is.
 _PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "issues": ("issue",),
@@ -47,21 +46,21 @@ _PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "workflow_run": ("workflow_run",),
     }
 )
-#: Parts that show that a payload is one of another event.
+#: A part that proves that the payload belongs to another event.
 _FOREIGN: Mapping[str, str] = MappingProxyType({"issues": "comment", "pull_request": "review"})
 _NUMBERED = ("issue", "pull_request")
-#: Commands whose names are no verbs.
+#: Commands whose names do not read as verbs.
 _VERBS: Mapping[str, str] = MappingProxyType(
     {"status": "report on", "clean_up": "clean up after", "rework": "build again in"}
 )
 
 
 class Malformed(ValueError):
-    """The payload cannot be read."""
+    """The payload cannot be parsed."""
 
 
 def read(headers: Mapping[str, str], body: bytes, rules: DeliveryRules) -> Delivery | Problem:
-    """Return the delivery to store, with what it asks for, or why it is refused; names of headers have any case."""
+    """Return the delivery to store, with its verdict, or why it is refused; header names may have any case."""
     named = {name.lower(): value for name, value in headers.items()}
     if len(body) > rules.max_body_bytes:
         return Problem(status=413, code="too_large", message=f"the payload has more than {rules.max_body_bytes} bytes")
@@ -104,7 +103,7 @@ def _bad(reason: str) -> Problem:
 
 
 def read_again(row: Delivery, body: bytes, rules: DeliveryRules) -> Delivery:
-    """Return *row*, whose body is kept, with what it asks for under *rules*; raise Malformed."""
+    """Return the stored delivery *row* judged again under *rules*; raise Malformed if *body* cannot be parsed."""
     payload = parse(FORM_TYPE if body.startswith(b"payload=") else JSON_TYPE, body)
     fields = {name: getattr(row, name) for name in ("guid", "event", "action", "sender", "repository", "number")}
 
@@ -112,7 +111,7 @@ def read_again(row: Delivery, body: bytes, rules: DeliveryRules) -> Delivery:
 
 
 def judge(event: str, payload: JsonObject, rules: DeliveryRules) -> Verdict:
-    """Return what a payload asks for under *rules*."""
+    """Return the verdict on a payload under *rules*."""
     if reason := _why_not_of(event, payload):
         return Ignored(reason=reason)
 
@@ -129,7 +128,7 @@ def _judge(event: str, action: str, repository: str, payload: JsonObject, rules:
 
 
 def _wanted(verdict: Verdict) -> dict[str, Any]:
-    """Return the fields of a delivery that say what it asks for."""
+    """Return the fields of a delivery that hold its verdict."""
     if isinstance(verdict, Ignored):
         return {"verdict": "ignored", "reason": verdict.reason}
     kind = "run" if isinstance(verdict, RunRequest) else "command"
@@ -143,7 +142,7 @@ def _wanted(verdict: Verdict) -> dict[str, Any]:
 
 
 def in_words(request: Request) -> str:
-    """Return what is wanted, in one line."""
+    """Describe *request* in one line."""
     if isinstance(request, RunRequest):
         what = request.workflow or "the default workflow"
         of = f"continue {request.adw_id}: {what}" if request.adw_id else f"start {what}"
@@ -154,7 +153,7 @@ def in_words(request: Request) -> str:
 
 
 def _why_not_of(event: str, payload: JsonObject) -> str:
-    """Return why *payload* cannot be one of *event*, "" when it can."""
+    """Return why *payload* cannot belong to *event*, or ""."""
     for part in _PARTS.get(event, ()):
         value = payload.get(part)
         if not isinstance(value, dict):
@@ -178,7 +177,7 @@ def _repository(payload: JsonObject) -> str:
 
 
 def why_not_signed(headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> str:
-    """Return why *body* cannot be trusted, "" when one of *secrets* signed it; names of *headers* are lower case."""
+    """Return why *body* cannot be trusted, or "" if one of *secrets* signed it; *headers* have lower-case names."""
     if not secrets:
         return "no webhook secret is set here: set ADW_WEBHOOK_SECRET, and the same secret at the hook"
     given = headers.get("x-hub-signature-256", "")
@@ -190,7 +189,7 @@ def why_not_signed(headers: Mapping[str, str], body: bytes, secrets: Sequence[st
     if match is None:
         return "X-Hub-Signature-256 is not of the form sha256= and 64 lower-case hexadecimal digits"
     wanted = bytes.fromhex(match[1])
-    # A list, without an early end: the time of the answer must not tell how many secrets there are or which one fits.
+    # A list, without stopping early: the response time must not reveal how many secrets there are or which one fits.
     matches = [hmac.compare_digest(hmac.digest(secret.encode(), body, "sha256"), wanted) for secret in secrets]
 
     return "" if any(matches) else "the signature does not fit: the secret at the hook is another one than here"
@@ -201,10 +200,10 @@ def why_not_signed(headers: Mapping[str, str], body: bytes, secrets: Sequence[st
 
 def parse(content_type: str, body: bytes) -> JsonObject:
     """
-    Return the payload; raise Malformed with one sentence when there is none.
+    Return the payload; raise Malformed with one sentence if it is not acceptable.
 
-    What two readers could take for two things is refused: the same key twice, numbers that are none, text that is no
-    UTF-8. Depth is limited, so that code that walks the payload does not run out of stack.
+    Input that two parsers could read differently is refused: duplicate keys, NaN and Infinity, text that is not UTF-8.
+    Depth is limited so that code that walks the payload does not overflow the stack.
     """
     try:
         text = body.decode()
@@ -232,11 +231,11 @@ def parse(content_type: str, body: bytes) -> JsonObject:
         raise
     except json.JSONDecodeError as exc:
         raise Malformed(f"the payload is no JSON: {exc.msg} at character {exc.pos}") from exc
-    except ValueError as exc:  # a number of more digits than Python takes
+    except ValueError as exc:  # a number with more digits than Python converts
         raise Malformed("the payload has a number that is too long") from exc
     except RecursionError as exc:
         raise Malformed(_TOO_DEEP) from exc
-    # With fewer brackets than levels it cannot be too deep, and need not be walked through.
+    # With no more brackets than allowed levels it cannot be too deep and need not be walked.
     if text.count("{") + text.count("[") > MAX_DEPTH and _is_too_deep(payload):
         raise Malformed(_TOO_DEEP)
     if not isinstance(payload, dict):

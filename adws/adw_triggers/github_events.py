@@ -1,9 +1,9 @@
 """
-What a delivery asks for, by its event and its action.
+Decide what a delivery asks for, by its event and action.
 
-Pure. Each event has one function. People are answered only where they asked; whether they have the permission is
-decided by the worker, at the forge. What CI or a merge reports is a fact and not a request, so it does not matter who
-sent it: the worker compares it with the pull request and the commit that it has on record.
+Pure, with one function per event. Only direct requests are answered; whether the person may make them is decided
+by the worker, at the forge. A report of CI or of a merge is a fact, not a request, so its sender does not matter: the
+worker compares it with the pull request and the commit on record.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
 
 # --- parts of a payload ----------------------------------------------------------------------------------------
 #
-# A part that is missing, null or of another type is empty: senders leave out what they like, and a text may be null
-# where nobody wrote one.
+# A part that is missing, null or of the wrong type reads as empty: senders leave fields out, and an unwritten text may
+# be null.
 
-#: Most that is taken of a text: forges allow 65,536 characters in a body and 256 in a title.
+#: Texts are cut to these lengths: forges allow 65,536 characters in a body and 256 in a title.
 MAX_BODY, MAX_TITLE, MAX_NAME, MAX_LABELS = 100_000, 1_000, 200, 100
-#: The highest number that a database takes.
+#: The highest number that is accepted and stored.
 _MAX_NUMBER = 2**53
 #: The login that GitHub shows for a user who deleted their account.
 _GHOST = "ghost"
 
 
 def object_in(data: JsonObject, name: str) -> JsonObject:
-    """Return the object *name*, an empty one when there is none."""
+    """Return the object *name*, or an empty one."""
     value = data.get(name)
 
     return value if isinstance(value, dict) else {}
 
 
 def objects_in(data: JsonObject, name: str) -> list[JsonObject]:
-    """Return the objects of the list *name*."""
+    """Return the objects in the list *name*."""
     value = data.get(name)
 
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def text_in(data: JsonObject, name: str, *, limit: int = MAX_NAME) -> str:
-    """Return the text *name*, without what no database stores, at most *limit* characters of it."""
+    """Return at most *limit* characters of the text *name*, with characters that no database stores replaced."""
     value = data.get(name)
     if not isinstance(value, str):
         return ""
@@ -65,7 +65,7 @@ def text_in(data: JsonObject, name: str, *, limit: int = MAX_NAME) -> str:
 
 
 def number_in(data: JsonObject, name: str) -> int | None:
-    """Return the number *name*, which counts from 1; None when it is none."""
+    """Return the positive integer *name*, or None."""
     value = data.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MAX_NUMBER:
         return None
@@ -74,14 +74,14 @@ def number_in(data: JsonObject, name: str) -> int | None:
 
 
 def login_in(data: JsonObject, name: str) -> str:
-    """Return the login of the user *name*, "" for one whose account was deleted."""
+    """Return the login of the user *name*, or "" if the account was deleted."""
     login = text_in(object_in(data, name), "login")
 
     return "" if login.lower() == _GHOST else login
 
 
 def issue_in(data: JsonObject) -> IssueText:
-    """Return the issue of a payload that has one, as it was when the delivery was made."""
+    """Return the issue in a payload, as it was when the delivery was sent."""
     issue = object_in(data, "issue")
     labels = (text_in(label, "name") for label in objects_in(issue, "labels")[:MAX_LABELS])
 
@@ -98,26 +98,26 @@ def issue_in(data: JsonObject) -> IssueText:
 
 # --- rules -----------------------------------------------------------------------------------------------------
 
-#: GitHub sends no larger ones.
+#: GitHub sends no larger payloads.
 MAX_BODY_BYTES = 25 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryRules:
-    """What a home takes, and from whom."""
+    """Which deliveries a home accepts, and from whom."""
 
-    secrets: tuple[str, ...] = ()  #: one, or two while they are changed; none: nothing is taken
-    repositories: tuple[str, ...] = ()  #: owner/name; none: nothing is taken
-    label: str = "adw"  #: what starts a workflow when an issue gets it
-    login: str = ""  #: of the account that adw has for itself; "": it has none
-    bots: tuple[str, ...] = ()  #: logins of programs that may ask for something
-    follows_up: bool = False  #: whether reviews and checks of its pull requests are taken
-    workflows: tuple[str, ...] = ()  #: names of workflows beyond those that come with adw
+    secrets: tuple[str, ...] = ()  #: one, or two during a rotation; empty: no delivery is accepted
+    repositories: tuple[str, ...] = ()  #: owner/name; empty: every delivery is ignored
+    label: str = "adw"  #: the label that starts a workflow when an issue gets it
+    login: str = ""  #: of adw's own account; "": it has no account
+    bots: tuple[str, ...] = ()  #: logins of bots that may make requests
+    follows_up: bool = False  #: whether reviews and checks of pull requests are followed up
+    workflows: tuple[str, ...] = ()  #: names beyond the built-in ones
     max_body_bytes: int = MAX_BODY_BYTES
 
 
 def rules_of(settings: Settings, *, workflows: Collection[str] = ()) -> DeliveryRules:
-    """Return the rules that *settings* make; *workflows* are the names there are to start."""
+    """Return the rules from *settings*; *workflows* are the names that can be started."""
     return DeliveryRules(
         secrets=settings.webhook_secret or (),
         repositories=(comparable(settings.repository),) if settings.repository else (),
@@ -131,9 +131,9 @@ def rules_of(settings: Settings, *, workflows: Collection[str] = ()) -> Delivery
 
 # --- issues ----------------------------------------------------------------------------------------------------
 
-#: A label that comes with a new issue is reported twice; both belong to one request.
+#: GitHub reports the label of a new issue twice; within this time both deliveries are one request.
 _AT_ONCE = timedelta(seconds=10)
-#: Conclusions of checks that say that something is wrong with the commit.
+#: Conclusions of checks that mean that the commit is broken.
 _RED = frozenset({"failure", "timed_out", "startup_failure"})
 
 
@@ -148,7 +148,7 @@ class _EventContext(NamedTuple):
 
 
 def verdict_of(event: str, action: str, payload: JsonObject, *, repository: str, rules: DeliveryRules) -> Verdict:
-    """Return what a delivery whose shape was checked asks for."""
+    """Return the verdict on a delivery whose shape was checked."""
     if event == "ping":
         return Ignored(reason="the hook was set up, and this is its first sign of life")
     judge = _EVENTS.get((event, action))
@@ -216,7 +216,7 @@ def _closed(context: _EventContext) -> Verdict:
 def _fact(
     context: _EventContext, kind: str, number: int, *, text: str, cause: str, intent: str, head_sha: str = ""
 ) -> Command:
-    """Return a command that follows from what happened; nobody waits for an answer."""
+    """Return a command caused by an event rather than a request; nobody waits for an answer."""
     return Command(
         kind=kind,
         repository=context.repository,
@@ -242,7 +242,7 @@ def _started(
         reason = f"the conversation of issue {issue.number} is locked"
     if reason:
         return Ignored(reason=reason)
-    # The text of the issue is there already: of what its author asks for only the choices count.
+    # The workflow reads the text of the issue itself, so only the options in it are kept.
     chosen = replace(asked, text="", is_again=False) if isinstance(asked, CommentCommand) else CommentCommand()
 
     return _run_request(context, issue, chosen, cause=cause, intent=_intent(context, what))
@@ -266,7 +266,7 @@ def _run_request(
 
 
 def _said_by_author(context: _EventContext, issue: IssueText) -> CommentCommand | Ambiguous | None:
-    """Return what the text of the issue asks for; only its author counts: nobody else chooses for the requester."""
+    """Return the request in the issue's body if the sender wrote it, else None: nobody chooses for another person."""
     is_author = issue.author and issue.author.lower() == context.actor.login.lower()
     if not is_author or comment_commands.is_ours(issue.body):
         return None
@@ -279,7 +279,7 @@ def _said_by_author(context: _EventContext, issue: IssueText) -> CommentCommand 
 
 
 def _intent(context: _EventContext, what: str) -> str:
-    """Return the intent of something that happened to the issue: what came with a new issue is one with it."""
+    """Return the intent of an event on the issue; events that came with a new issue share its intent."""
     issue = object_in(context.payload, "issue")
     number, created, updated = issue.get("number"), text_in(issue, "created_at"), text_in(issue, "updated_at")
     try:
@@ -393,7 +393,7 @@ def _checked(context: _EventContext) -> Verdict:
         text=f"{said} ended as {conclusion}",
         head_sha=sha,
         cause="checks",
-        intent=f"{context.repository} checks {sha}",  # one commit is worked on once, however many checks are red
+        intent=f"{context.repository} checks {sha}",  # one rework per commit, however many checks are red
     )
 
 
@@ -401,7 +401,7 @@ def _checked(context: _EventContext) -> Verdict:
 
 
 def _rejection(context: _EventContext) -> str:
-    """Return why the sender is rejected, "" when they are not; what they may do is decided later."""
+    """Return why the sender is rejected, or ""; their permissions are checked later."""
     login = context.actor.login
     if not login:
         return "the sender has no account any more"
@@ -421,7 +421,7 @@ def _is_closed(context: _EventContext) -> bool:
     return text_in(object_in(context.payload, "issue"), "state") == "closed"
 
 
-#: (event, action) -> what judges it.
+#: (event, action) -> the function that decides.
 _EVENTS: Mapping[tuple[str, str], Callable[[_EventContext], Verdict]] = MappingProxyType(
     {
         ("issues", "labeled"): _labeled,
@@ -435,5 +435,5 @@ _EVENTS: Mapping[tuple[str, str], Callable[[_EventContext], Verdict]] = MappingP
         ("workflow_run", "completed"): _checked,
     }
 )
-#: Those that follow a pull request up: they count where somebody wants that.
+#: Follow-ups of pull requests, handled only if the settings ask for them.
 _FOLLOW_UPS = (_reviewed, _checked)

@@ -1,8 +1,8 @@
 """
-A request as it comes in: its head, its body within limits, and the answer.
+Read a request within limits and send the answer.
 
-The body is read here and nowhere else. It is cut off as soon as it is larger than allowed, or when the time for all of
-it is over, however steadily it comes: a client that sends a byte a second holds nothing for long.
+Only this module reads a request's body. Reading stops when the body exceeds its size limit or when the time for all of
+it is up: a client that sends one byte a second cannot hold a connection for long.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from adws.adw_modules.identifiers import JsonObject
 
 # --- errors: one shape, and a status for every error of adw ----------------------------------------------------
 #
-# Whatever a client sends ends in a 4xx; 502 and 503 are for what the client did not cause, such as a database that is
+# Whatever a client sends wrong is a 4xx; 502 and 503 mean trouble the client did not cause, such as a database that is
 # down.
 
-#: Seconds after which a client may retry what is not possible now.
+#: Seconds after which a client may retry what failed for now.
 RETRY_SECONDS = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """Why something was not done."""
+    """Why a request was not carried out."""
 
-    status: int  #: of HTTP
+    status: int  #: HTTP status
     code: str  #: for programs
     message: str  #: one sentence for people
-    advice: str = ""  #: what to do, "" when the message says it
+    advice: str = ""  #: what to do; "" if the message says it
     retry_after: int | None = None  #: seconds
 
     def to_json(self) -> JsonObject:
-        """Return the one shape that errors have."""
+        """Return the body of the error response."""
         return {"error": {"code": self.code, "message": self.message, "advice": self.advice}}
 
     def headers(self) -> dict[str, str]:
-        """Return what the answer says in its head."""
+        """Return the extra headers of the error response."""
         return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
 
-#: Error -> status. One that is not named here has that of what it is derived from.
+#: Error -> status. An error that is not listed has the status of its nearest base class.
 STATUSES: Mapping[type[errors.AdwError], int] = MappingProxyType(
     {
         errors.AdwError: 409,
@@ -99,12 +99,12 @@ def problem_of(error: errors.AdwError) -> Problem:
 
 
 def code_of(kind: type[BaseException]) -> str:
-    """Return the name of an error as programs read it: `WorkflowBusy` is `workflow_busy`."""
+    """Return the code of an error class: `workflow_busy` for `WorkflowBusy`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def bug() -> Problem:
-    """Return the answer to a request that hit a bug; it says nothing about the error."""
+    """Return the answer to a request that hit a bug; the answer reveals nothing about the error."""
     return Problem(
         status=500,
         code="internal_error",
@@ -122,14 +122,14 @@ Share: TypeAlias = Callable[[int], bool]
 
 
 class BodyBudget:
-    """How many bytes of unread requests may be in memory at a time, over all of them."""
+    """Limits the bytes of all request bodies in memory at a time."""
 
     def __init__(self, most_bytes: int) -> None:
         self.left = most_bytes
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """Give one request inside the block what takes so many bytes more, and says whether they were left."""
+        """Yield a function that reserves bytes for one request and returns whether they were left; free all at exit."""
         taken = 0
 
         def grow(count: int) -> bool:
@@ -146,24 +146,24 @@ class BodyBudget:
             self.left += taken
 
 
-#: How long a client may take to send the body of a request, however steadily it comes.
+#: How long a client may take to send the whole body of a request.
 BODY_SECONDS = 10.0
 
 
 class ClientGone(Exception):
-    """The client went away before its request was whole; nobody is there to be answered."""
+    """The client disconnected before its request was complete; there is nobody to answer."""
 
 
 def head_of(scope: Scope) -> dict[str, str]:
-    """Return the headers of a request, by their names in lower case; of one that comes twice the last counts."""
+    """Return the headers of a request by lower-case name; the last of a repeated header counts."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 async def read_body(
     receive: Receive, head: Mapping[str, str], *, most_bytes: int, seconds: float, share: Share
 ) -> bytes | Problem:
-    """Return the whole body, or why it was cut off; raise ClientGone."""
-    declared = head.get("content-length", "")  # what comes is counted anyway
+    """Return the whole body, or why reading stopped; raise ClientGone if the client disconnects."""
+    declared = head.get("content-length", "")  # only a shortcut: the bytes are counted anyway
     is_number = declared.isascii() and declared.isdigit() and len(declared) <= 18
     if is_number and int(declared) > most_bytes:
         return _too_large(most_bytes)
@@ -213,7 +213,7 @@ def _too_large(most_bytes: int) -> Problem:
 
 
 async def send_problem(send: Send, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
-    """Answer with *problem*; after an incomplete body the connection is closed, so that the rest is not waited for."""
+    """Answer with *problem*, and close the connection if the rest of the body may be unread."""
     extra = {**problem.headers(), **(headers or {})}
     if problem.status in {408, 413, 503}:
         extra["Connection"] = "close"
@@ -221,7 +221,7 @@ async def send_problem(send: Send, problem: Problem, headers: Mapping[str, str] 
 
 
 async def send_json(send: Send, status: int, data: JsonObject, headers: Mapping[str, str] | None = None) -> None:
-    """Answer with *data*."""
+    """Answer with *data* as JSON."""
     body = json.dumps(data).encode()
     head = [
         (b"content-type", b"application/json"),

@@ -1,9 +1,8 @@
 """
-The cron of a home: checks what is due, claims it, runs it.
+The cron of a home: find the entries that are due, claim them, run them.
 
-Only order and input/output: when something is due is decided in `schedule`, what is done in the jobs. Any number of
-crons may run, on any number of machines: each tick is claimed by one. A job that fails is recorded and runs again with
-its next tick; a cron that dies leaves a claim that expires, and another one does the tick.
+Any number of crons may run, on any number of machines: each tick is claimed by one of them. A job that fails is
+recorded and runs again at its next tick. The claim of a cron that dies expires, and another cron does the tick.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from adws.adw_modules.schedule.jobs import Ran, do_entry
 if TYPE_CHECKING:
     from adws.app import Home
 
-# When something is due: five-field cron expressions, and what became due while nobody looked.
+# When an entry is due, from five-field cron expressions. Pure: the caller passes the time in.
 #
-# Pure: the moment comes in. Everything is counted in UTC, so that no change to or from summer time skips or doubles a
-# tick. However many ticks were missed, an entry is due once, for the last of them; one that never ran is due at once.
+# Everything is in UTC, so no change to or from summer time skips or doubles a tick. However many ticks were missed, an
+# entry is due once, for the last of them; an entry that never ran is due at once.
 
 
-#: A last tick further ahead than this was written while the clock was wrong: it is not believed.
+#: A last tick further ahead than this was written while the clock was wrong, and is ignored.
 MAX_AHEAD = timedelta(hours=1)
 #: Missed ticks are counted up to this; more are reported as this many.
 MOST_COUNTED = 1000
@@ -39,7 +38,7 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleEntry:
-    """Something that is done on a schedule."""
+    """A job and its schedule."""
 
     name: str
     expression: str  #: five fields; "": switched off
@@ -52,26 +51,26 @@ class Due:
 
     entry: ScheduleEntry
     at: datetime  #: the tick it is done for
-    missed: int = 0  #: ticks before that one that nobody was there for
+    missed: int = 0  #: earlier ticks that no cron ran
 
 
 def due(entries: Iterable[ScheduleEntry], last_due: Mapping[str, str], now: datetime) -> tuple[Due, ...]:
-    """Return what is due at *now*, the oldest tick first; *last_due* has the last tick that was done, by name."""
+    """Return what is due at *now*, oldest tick first; *last_due* is the last tick done of each entry, by name."""
     result = (_due(entry, last_due.get(entry.name, ""), now) for entry in entries if entry.expression)
 
     return tuple(sorted(filter(None, result), key=lambda one: (one.at, one.entry.name)))
 
 
 def next_tick(entries: Iterable[ScheduleEntry], now: datetime) -> datetime | None:
-    """Return the next tick of any of *entries* after *now*, None when all are switched off."""
+    """Return the next tick of any of *entries* after *now*, or None if all are switched off."""
     ticks = (next(CronSim(entry.expression, now.astimezone(UTC))) for entry in entries if entry.expression)
 
     return min(ticks, default=None)
 
 
 def _due(entry: ScheduleEntry, last: str, now: datetime) -> Due | None:
-    # From the end of this minute: the tick of the minute that has begun counts, and none after it. What cronsim
-    # accepts has come within the last 50 years, so there is always one.
+    # Search back from the end of this minute, so that the tick of the current minute counts. CronSim accepts only
+    # expressions with a tick in the last 50 years, so there is always one.
     end = now.astimezone(UTC).replace(second=0, microsecond=0) + _MINUTE
     backwards = CronSim(entry.expression, end, reverse=True)
     at = next(backwards)
@@ -89,16 +88,16 @@ def _due(entry: ScheduleEntry, last: str, now: datetime) -> Due | None:
 
 logger = logging.getLogger("adw.cron")
 
-#: Seconds between two checks whether to end.
+#: Seconds between two checks whether to stop.
 LOOK_SECONDS = 0.5
-#: The longest wait for the next tick: the settings of a clock may change meanwhile.
+#: The longest wait for the next tick, because the clock may be set meanwhile.
 MOST_SECONDS = 30.0
-#: Sends the notices of the other entries, so it comes after them.
+#: This entry sends the notices of the other entries, so it runs after them.
 LAST = "notify"
 
 
 class Cron:
-    """Does what is due."""
+    """Runs the entries that are due."""
 
     def __init__(self, home: Home, entries: Sequence[ScheduleEntry]) -> None:
         self._home = home
@@ -107,11 +106,11 @@ class Cron:
         self._is_stopping = False
 
     def stop(self) -> None:
-        """Begin nothing more; signal handlers call this."""
+        """Start no further entry; called by signal handlers."""
         self._is_stopping = True
 
     def run(self, report: Callable[[Ran], None] = lambda _ran: None) -> None:
-        """Do what is due, as it becomes due, until stopped; a database that is gone for a while is waited for."""
+        """Run entries as they become due until stopped; log a database error and retry."""
         while not self._is_stopping:
             try:
                 for ran in self.run_due():
@@ -121,7 +120,7 @@ class Cron:
             self._rest()
 
     def run_due(self) -> Iterator[Ran]:
-        """Do what is due now, one after the other, and yield the result of each."""
+        """Run the entries due now one after the other, and yield the result of each."""
         rows = {row.name: row for row in self._home.schedule.rows()}
         due_ = due(self._entries, {name: row.last_due for name, row in rows.items()}, self._home.clock.now())
         for one in sorted(due_, key=lambda found: found.entry.name == LAST):

@@ -1,9 +1,9 @@
 """
-The ingress of webhooks: a delivery is read, stored with its run, and answered (`WebhookReceiver.__call__`).
+The webhook ingress: read a delivery, store it with its run, answer (`WebhookReceiver.__call__`).
 
-An answer of success means that the delivery and its run are committed. The same delivery gets the same answer however
-often it comes. The database is used in a thread, so that nothing else waits for it, and an answer comes in time for the
-sender, whatever the database does: a late one is 503, and the same delivery can be sent again.
+A success response means that the delivery and its run are committed. The same delivery gets the same answer however
+often it is sent. The database is used in a thread, so it blocks nothing else. The sender is answered in time whatever
+the database does: if it is late the answer is 503, and the same delivery can be sent again.
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ __all__ = ["PATHS", "WebhookReceiver", "handle_webhook_trigger"]
 
 logger = logging.getLogger("adw.webhook")
 
-#: Requests for work that one sender may make in an hour; later ones are answered with 429.
+#: Requests for work that one sender may make in an hour; further ones are answered with 429.
 SENDER_LIMIT = 100
-#: Requests for work about one issue in an hour; later ones are stored and ignored, so that no loop of replies lasts.
+#: Requests for work on one issue in an hour; further ones are stored and ignored, which ends any loop of replies.
 ISSUE_LIMIT = 30
 
-#: Where deliveries come in; the second is the name that ADW set-ups know.
+#: The paths of the endpoint; the second is for existing ADW set-ups.
 PATHS = ("/webhooks/github", "/gh-webhook")
-#: Seconds after which a sender is answered whatever happens; GitHub waits 10.
+#: The sender is answered within this time whatever happens; GitHub waits 10 seconds.
 ANSWER_SECONDS = 8.0
-#: Deliveries of one commit, at most: the first does not wait for a crowd.
+#: Most deliveries in one commit, so that the first of many is not delayed for long.
 MOST_AT_A_TIME = 32
-#: Deliveries that wait, at most; more means that the database hangs.
+#: Most deliveries that may wait; more mean that the database hangs.
 MOST_WAITING = 500
-#: Deliveries of the largest size that may be in memory at a time.
+#: How many deliveries of the largest size may be in memory at a time.
 _LARGEST_AT_A_TIME = 4
-#: A body up to this size is parsed at once: handing it to a thread would take longer.
+#: A body up to this size is parsed on the event loop: handing it to a thread would take longer.
 _SMALL_BYTES = 65_536
 
 _REDELIVER = "Redeliver it: the same delivery is stored once."
@@ -99,11 +99,11 @@ _FULL = Problem(
     advice=_REDELIVER,
     retry_after=1,
 )
-#: Status -> headers of the answer.
+#: Status -> extra headers of the answer.
 _HEADERS = {403: {"Connection": "close"}, 405: {"Allow": "POST"}}
 
 
-#: What a sender is answered: the body of a 202, or why not.
+#: The answer to a sender: the body of a 202, or a problem.
 Answer: TypeAlias = JsonObject | Problem
 
 
@@ -111,13 +111,13 @@ class WebhookReceiver:
     """Answers deliveries, as an ASGI application."""
 
     def __init__(self, home: Home, *, answer_seconds: float = ANSWER_SECONDS) -> None:
-        """Raises ConfigError when the workflows of *home* cannot be used."""
+        """Raise ConfigError if the workflows of *home* cannot be used."""
         self._home = home
         self._answer_seconds = answer_seconds
         self._rules = rules_of(home.settings, workflows=home.workflows.names())
         self._budget = BodyBudget(_LARGEST_AT_A_TIME * self._rules.max_body_bytes)
         self._queue = DeliveryQueue(self.store)
-        self.refused: Counter[str] = Counter()  #: code of the problem -> how often it was the answer
+        self.refused: Counter[str] = Counter()  #: code of the problem -> number of answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one delivery."""
@@ -155,7 +155,7 @@ class WebhookReceiver:
                 return _LATE
 
     def read(self, head: dict[str, str], body: bytes) -> Delivery | Problem:
-        """Return the delivery to store, or why it is refused; uses nothing but the bytes."""
+        """Return the delivery to store, or why it is refused; uses no database."""
         arrived = delivery.read(head, body, self._rules)
         if isinstance(arrived, Problem):
             logger.warning("Delivery refused", extra={"action": "delivery_refused", "status": arrived.status})
@@ -163,7 +163,7 @@ class WebhookReceiver:
         return arrived
 
     def store(self, arrived: Sequence[Delivery]) -> list[Answer]:
-        """Store deliveries in one commit, and return the answer to each, in their order."""
+        """Store deliveries in one commit and return the answer to each, in the same order."""
         try:
             stored = self._home.deliveries.accept(arrived, sender_limit=SENDER_LIMIT, issue_limit=ISSUE_LIMIT)
         except AdwError as exc:
@@ -204,21 +204,21 @@ def _answer_to(result: Delivery | AdwError) -> Answer:
         "status": "ignored" if result.verdict == "ignored" else "accepted",
         "guid": result.guid,
         "run_id": result.run_id,
-        "adw_id": result.adw_id if result.verdict == "run" else None,  # that of a command is found by a worker
+        "adw_id": result.adw_id if result.verdict == "run" else None,  # a worker finds the workflow of a command
         "message": result.reason,
     }
 
 
 class DeliveryQueue:
     """
-    Passes waiting deliveries to one thread, as many at a time as there are.
+    Passes waiting deliveries to one thread in batches.
 
-    A commit costs the same for one delivery and for many, because the disk is what is waited for. So deliveries that
-    come while others are stored go together next, and each is answered after the commit that has it.
+    A commit costs the same for one delivery and for many, because most of it is the wait for the disk. So deliveries
+    that arrive during a commit are stored together in the next one, and each is answered after its own commit.
     """
 
     def __init__(self, store: Callable[[Sequence[Delivery]], Sequence[Answer]]) -> None:
-        """*store* answers each delivery, in their order, when all of them are stored."""
+        """*store* stores all deliveries and returns the answer to each, in the same order."""
         self._store = store
         self._waiting: list[tuple[Delivery, asyncio.Future[Answer]]] = []
         self._is_storing = False
@@ -231,7 +231,7 @@ class DeliveryQueue:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((item, answer))
-        loop.call_soon(self._store_next)  # soon, not now: those that arrived with it come along
+        loop.call_soon(self._store_next)  # soon, not now: deliveries that arrive together share the batch
 
         return await answer
 
@@ -253,7 +253,7 @@ class DeliveryQueue:
         answers = () if error else storing.result()
         for number, (_, waiting) in enumerate(batch):
             if waiting.done():
-                continue  # its sender was answered that it takes too long
+                continue  # its sender was already answered with 503
             if error:
                 waiting.set_exception(error)
             else:
@@ -264,9 +264,9 @@ class DeliveryQueue:
         self._thread.shutdown(wait=False)
 
 
-# --- a webhook's request as one plain call, for programs that have checked it themselves -----------------------
+# --- a webhook's request as one plain call, for programs that check requests themselves ------------------------
 
-#: Who asks, for the history.
+#: The requester named in the history.
 ASKED_BY = "a webhook"
 
 
@@ -276,11 +276,13 @@ def handle_webhook_trigger(
     """
     Start a workflow for an issue, or resume the given one, and return its id.
 
-    With *workflow* that one is started, or the given one is continued with its phases. None when the issue's lock does
-    not allow it, or the issue has an open pull request of ours: then a comment on the issue says so. Raises UsageError
-    for what makes no sense, and for a workflow that cannot continue; and what `Preflight.check` raises for one that
-    could not be carried to its end. A workflow that continues must own the issue's lock, and its document must name
-    the issue: an id alone opens nothing. The work is left to a worker.
+    *workflow* names the workflow to start, or the phases with which the given one continues. The function queues the
+    work for a worker.
+
+    Return None if the issue's lock does not allow it or the issue has an open pull request of adw; a comment on the
+    issue then says so. Raise UsageError for invalid arguments and for a workflow that cannot continue, and what
+    `Preflight.check` raises for a workflow that could not be completed. A workflow that continues must own the issue's
+    lock and its document must name the issue: an id alone is not enough.
     """
     number, home = check_issue_number(issue_number), default_home.get()
     if not isinstance(home, Home):
@@ -321,7 +323,7 @@ def _go_on(home: Home, number: int, adw_id: str, workflow: str | None) -> str:
 
 
 def _say_no(home: Home, number: int, why: OwnershipError | PullRequestOpen) -> None:
-    """Comment on the issue why nothing was done."""
+    """Say in a comment on the issue why nothing was done."""
     logger.warning("A trigger was refused", extra={"action": "trigger_refused", "issue": number, "why": str(why)})
     if home.settings.forge_kind == "none":
         return
@@ -331,6 +333,6 @@ def _say_no(home: Home, number: int, why: OwnershipError | PullRequestOpen) -> N
         try:
             holder = home.load(why.holder)
         except StateError:
-            holder = None  # it is being made, or cannot be read
+            holder = None  # it is being created, or cannot be read
         sentence = f"{commands.why_no_second(why.holder, holder)}."
     home.forge_effects().answer(number, sentence, delivery=f"trigger {number} {subject}")

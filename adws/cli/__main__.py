@@ -1,4 +1,4 @@
-"""`python -m adws.cli`: the `adw` command, for processes that know the interpreter and not where scripts are."""
+"""`python -m adws.cli`: the `adw` command, for processes that know the interpreter but not where scripts are."""
 
 from __future__ import annotations
 

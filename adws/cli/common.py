@@ -1,7 +1,7 @@
 """
-What several commands share: arguments, completion, opening a document to look at it, answers of owners, the log.
+What several commands share: arguments, completion, opening a document for a view, answers of owners, the log.
 
-Also the examples of the help of each command and of docs/cli.md: each line is a command that a test parses.
+It also holds the examples for the help and docs/cli.md; each line is a command that a test parses.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from adws.config.settings import Settings
 
 
-# Arguments that several commands share.
+# --- arguments -------------------------------------------------------------------------------------------------
 
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
-#: What people put in front of an id, as in branch names.
+#: A prefix that people type before an id, as in branch names.
 PREFIX = "adw-"
 _SPAN = r"([0-9]{1,9})(s|m|h|d|w)"
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class NumberRange(click.FloatRange):
-    """A number within bounds: neither `nan`, which no bound holds back, nor `inf`."""
+    """A finite number within bounds: `nan` passes every comparison with a bound, so it is refused here, like `inf`."""
 
     def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number that *value* is; fail as click does."""
+        """Return *value* as a number; fail as click does."""
         result: float = super().convert(value, param, ctx)
         if not math.isfinite(result):
             self.fail(f"{value!r} is not a number that can be counted with.", param, ctx)
@@ -54,10 +54,10 @@ class NumberRange(click.FloatRange):
 
 def workflow_id(text: str) -> str:
     """
-    Return the id of the workflow a person means; raise InvalidAdwId, UsageError.
+    Return the id of the workflow that *text* names; raise InvalidAdwId, UsageError.
 
-    An id may be typed with `adw-` in front, or as a unique prefix of four characters or more; `#3`, `owner/name#3` and
-    the address of an issue mean the newest workflow of that issue.
+    An id may have `adw-` in front or be a unique prefix of at least four characters; `#3`, `owner/name#3` and the URL
+    of an issue name the newest workflow of that issue.
     """
     from adws.adw_modules.interfaces import PageQuery
 
@@ -83,7 +83,7 @@ def workflow_id(text: str) -> str:
 
 
 def parse_span(text: str) -> timedelta:
-    """Return a time as people write it; raise UsageError."""
+    """Return the span of time in *text*, such as 7d; raise UsageError."""
     match = re.fullmatch(_SPAN, text.strip())
     if match is None:
         raise UsageError(f"{text!r} is no span of time: use a number and s, m, h, d or w, such as 7d")
@@ -94,7 +94,7 @@ def parse_span(text: str) -> timedelta:
 
 
 def parse_since(text: str, now: datetime) -> str:
-    """Return the moment meant by a day, a moment or a span before *now*, as documents have it; raise UsageError."""
+    """Return a day, a moment or a span before *now* as a moment in the format of documents; raise UsageError."""
     try:
         return timestamps.to_text(timestamps.parse(text))
     except (ValueError, OverflowError):
@@ -107,13 +107,13 @@ def parse_since(text: str, now: datetime) -> str:
         raise UsageError(f"{text!r} ago was before all time: use something shorter, such as 52w") from exc
 
 
-# What a shell offers while somebody types: ids of workflows, names of workflows, states.
+# --- completion of ids, names of workflows, and states ---------------------------------------------------------
 #
-# A shell waits for this at each press of a key, and shows nothing of what goes wrong: what cannot be looked up is not
-# offered, and nothing is made by looking.
+# The shell waits for this at each key press and shows no errors: what cannot be looked up is not offered, and looking
+# creates nothing.
 
 
-#: How many ids are offered, the newest ones.
+#: The most ids offered, the newest ones.
 MOST_IDS = 50
 
 
@@ -134,7 +134,7 @@ def offer_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 
 
 def offer_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of the workflows there are to run."""
+    """Offer the names of the workflows that can be run."""
     with suppress(AdwError), _home_of(ctx) as app:
         return [CompletionItem(name) for name in app.workflows.names() if name.startswith(incomplete)]
 
@@ -158,12 +158,12 @@ def _home_of(ctx: click.Context) -> Home:
 
 
 def given_id(_ctx: click.Context, param: click.Parameter, typed: str) -> str:
-    """Return the id of the workflow that is meant, what is not required as it is when nothing was typed; for click."""
+    """Return the id of the workflow typed, or an omitted optional argument unchanged; a callback for click."""
     return workflow_id(typed) if typed or param.required else typed
 
 
 def adw_id_argument(command: _Command) -> _Command:
-    """Give a command the argument ID, as *adw_id*."""
+    """Add the argument ID to a command, as *adw_id*."""
     return click.argument("adw_id", metavar="ID", callback=given_id, shell_complete=offer_ids)(command)
 
 
@@ -182,11 +182,11 @@ def help_(ctx: click.Context, *, names: tuple[str, ...]) -> None:
     output.emit_as_is(below.get_help())
 
 
-# `adw completion`: the script by which a shell completes commands, options, ids and names.
+# --- `adw completion`: the script with which a shell completes commands, options, ids and names ----------------
 
 
 SHELLS = ("bash", "zsh", "fish")
-#: The variable by which the shell asks the program.
+#: The variable with which the shell asks for completions.
 VARIABLE = "_ADW_COMPLETE"
 
 
@@ -207,17 +207,17 @@ def completion(*, shell: str) -> None:
     output.emit_as_is(made_by(main.cli, {}, "adw", VARIABLE).source())
 
 
-# What a view may open.
+# --- what a view may open --------------------------------------------------------------------------------------
 #
-# Looking makes no database: in a home where nobody worked yet there is nothing to see, and where one was lost a new one
-# would hide that (`App.has_database`).
+# A view creates no database: a home where nobody has worked has nothing to show, and in a home that lost its database a
+# new one would hide the loss (`App.has_database`).
 
 
 _STOPPED = frozenset({"completed", "failed", "paused", "abandoned", "rolled_back"})
 
 
 def load(app: Home, adw_id: str) -> LoadedState:
-    """Return the document of a workflow; raise StateNotFound when there is none, DatabaseMoved when it went on."""
+    """Return the document of a workflow; raise StateNotFound, or DatabaseMoved if the documents have moved."""
     if app.settings.store == "database":
         if not app.has_database():
             raise app.no_workflow(adw_id)
@@ -228,41 +228,41 @@ def load(app: Home, adw_id: str) -> LoadedState:
 
 
 def refuse_moved(app: Home) -> None:
-    """Raise DatabaseMoved when the documents went to another database: the files that are still here say what was."""
+    """Raise DatabaseMoved if the documents moved to another database: the files still here are out of date."""
     try:
         if app.has_database():
             _ = app.database
     except DatabaseMoved:
         raise
     except DatabaseError:
-        return  # a document in files is shown without its database, too
+        return  # a document in files can be shown without the database
 
 
 def has_stopped(app: Home, adw_id: str) -> bool:
-    """Say whether nobody will work on the workflow before a person does something."""
+    """Return whether the workflow stays as it is until a person acts."""
     return load(app, adw_id).document.current_state in _STOPPED
 
 
 def notes(loaded: LoadedState) -> tuple[str, ...]:
-    """Return what was noticed while a document was read, in words."""
+    """Return the notices from loading a document, as text."""
     return tuple(str(notice) for notice in loaded.notices)
 
 
 def notes_before_a_write(app: Home, adw_id: str) -> tuple[str, ...]:
-    """Return the same of a document that is about to be written; what cannot be read is left to the write to refuse."""
+    """Return the notices of a document about to be written; if it is unreadable, the write will refuse it."""
     try:
         return notes(load(app, adw_id))
     except AdwError:
         return ()
 
 
-# Who asks for something, and the result: done at once, or by the owner that was asked.
+# --- requesters, and results: done at once, or by the owner that was asked -------------------------------------
 
 
 EXIT_DONE, EXIT_UNCONFIRMED = 0, 1
-#: Where a workflow stands after a request was obeyed.
+#: The state of a workflow after its owner has carried out a request.
 _WANTED = {"pause": "paused", "stop": "paused", "abandon": "abandoned"}
-#: Seconds between two polls for an answer, and between two checks whether the owner that was asked is still there.
+#: Seconds between two polls for an answer, and between two checks whether the owner is alive.
 _ANSWER_POLL_SECONDS, _OWNER_POLL_SECONDS = 0.1, 1.0
 
 
@@ -275,7 +275,7 @@ def who() -> str:
 
 
 def tell(app: Home, done: Asked | Applied, adw_id: str, wait: float, *, as_json: bool) -> int:
-    """Print the result, waiting so many seconds for an owner; return the exit code."""
+    """Print the result after waiting up to *wait* seconds for the owner; return the exit code."""
     from adws.adw_modules.queue.model import UNCONFIRMED
     from adws.adw_modules.worker.control import Applied, Asked
 
@@ -307,7 +307,7 @@ def tell(app: Home, done: Asked | Applied, adw_id: str, wait: float, *, as_json:
 
 
 def _waited_for(app: Home, asked: Asked, wait: float) -> Asked | Applied:
-    """Wait until the owner has answered, or do it ourselves once it is gone; a remaining `Asked` was not answered."""
+    """Wait for the owner's answer, or act ourselves once it is gone; return `Asked` if there was no answer."""
     from adws.adw_modules.worker.control import Asked
 
     done: Asked | Applied = asked
@@ -324,7 +324,7 @@ def _waited_for(app: Home, asked: Asked, wait: float) -> Asked | Applied:
     return done
 
 
-#: command, without `adw` -> (what to type after `adw`, what it does)
+#: command without `adw` -> (what to type after `adw`, what it does)
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "status": (
         ("status", "Show running, waiting and stuck workflows, with the command that helps."),
@@ -484,7 +484,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 
 def of(path: str) -> tuple[tuple[str, str], ...]:
-    """Return the examples of the command *path*, such as `adw db check`, as they are typed."""
+    """Return the examples of the command *path*, such as `adw db check`, as one types them."""
     return tuple((f"adw {typed}", what) for typed, what in EXAMPLES.get(path.removeprefix("adw "), ()))
 
 
@@ -501,7 +501,7 @@ def write(ctx: click.Context, formatter: click.HelpFormatter) -> None:
             formatter.dedent()
 
 
-# The log of a command: installed with the first record, because most commands never log and views must start fast.
+# --- the log of a command, set up at the first record: most commands log nothing, and views must start fast ---
 
 
 _ROOT = "adw"
@@ -511,10 +511,10 @@ _WORKFLOW_DOTS = 2
 
 def install(settings: Settings, *, with_workflows: bool = True, least: int = logging.NOTSET) -> None:
     """
-    Send what adw logs from here on to standard error, in the form and from the level that the settings say.
+    Log to standard error from now on, with the format and level of the settings.
 
-    Without *with_workflows* what is logged of a workflow goes to its file only: the command shows it in its own way.
-    What is below *least* is not sent there.
+    Without *with_workflows* records of workflows go only to their files, because the command shows them in its own way.
+    Records below *least* are not sent to standard error.
     """
     logger = logging.getLogger(_ROOT)
     for handler in [handler for handler in logger.handlers if isinstance(handler, _Late)]:
@@ -525,16 +525,16 @@ def install(settings: Settings, *, with_workflows: bool = True, least: int = log
 
 def install_for_people(settings: Settings, *, least: int = logging.ERROR) -> None:
     """
-    Send to standard error only what went wrong, for a command that says itself what happens.
+    Log only errors to standard error, for a command that reports its progress itself.
 
-    With a level that somebody chose, all from that level on is sent. Logs of workflows go to their files.
+    If the level was set, records from that level on are sent. Records of workflows go to their files.
     """
     is_chosen = settings.origin("log_level") != "default"
     install(settings, with_workflows=False, least=logging.NOTSET if is_chosen else least)
 
 
 class _Late(logging.Handler):
-    """Puts the real handler beside itself when there is something to log, and is silent from then on."""
+    """Installs the real handler at the first record, and is silent from then on."""
 
     def __init__(self, settings: Settings, *, with_workflows: bool, least: int) -> None:
         super().__init__(least)
@@ -545,7 +545,7 @@ class _Late(logging.Handler):
             self.addFilter(_is_not_of_a_workflow)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Set the log up; the handler that comes gets *record* by itself, for it stands behind this one."""
+        """Set up the log; the new handler comes after this one in the list, so it gets *record* by itself."""
         del record
         from adws.adw_modules import structured_logger
         from adws.app import make_redactor
@@ -562,5 +562,5 @@ class _Late(logging.Handler):
 
 
 def _is_not_of_a_workflow(record: logging.LogRecord) -> bool:
-    """Say whether *record* is not from a logger `adw.<id>.<phase>`."""
+    """Return whether *record* is from any logger other than `adw.<id>.<phase>`."""
     return record.name.count(".") < _WORKFLOW_DOTS

@@ -1,4 +1,4 @@
-"""`adw workflow` and `adw config`: what can be run here, by what, with which settings."""
+"""`adw workflow` and `adw config`: the workflows, agents, plugins and settings here."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow.library import Workflows
 
 
-# `adw workflow list`: which workflows there are to run, and what each of them does.
+# --- `adw workflow list`: the workflows, and what each does ----------------------------------------------------
 #
-# A built-in phase that nothing can run yet is shown as such: that is an error only when its workflow is started.
+# A built-in phase without a runner is shown as such; it is an error only when its workflow is started.
 
 
 @click.command("list")
@@ -106,7 +106,7 @@ def _workflow_lines(known: Workflows, spec: WorkflowSpec, agent: str) -> list[st
     return [*facts, "", *table, *([""] if advice else []), *advice]
 
 
-#: What runners of adw itself do.
+#: What adw's own runners do.
 _OWN_RUNNERS = {
     SHIP: "adw: push the branch, open the pull request",
     CLEAN: "adw: remove the worktree",
@@ -115,7 +115,7 @@ _OWN_RUNNERS = {
 
 
 def what_runs(phase: PhaseSpec, *, agent: str) -> str:
-    """Return what runs a phase, in one line; *agent* is that of the settings, for phases that name none."""
+    """Return what runs a phase, in one line; *agent* is the default for phases without an agent of their own."""
     typed = phase.shell or phase.call or " ".join(phase.command)
     if typed or phase.runner in _OWN_RUNNERS:
         return typed or _OWN_RUNNERS[phase.runner]
@@ -132,12 +132,12 @@ def _gate(gate: Gate) -> str:
     return identifiers.shortened(f"{gate.kind} {about}".strip(), 40)
 
 
-# `adw workflow agents`: which agents can be used here, and what each of them can do.
+# --- `adw workflow agents`: the agents that can be used here, and what each can do -----------------------------
 #
-# Asks every installed agent for its version and whether it is logged in; starts no work.
+# It asks every installed agent for its version and login state, and starts no work.
 
 
-#: What an agent can do -> how it is said in the list.
+#: Capability of an agent -> its label in the list.
 _WORDS = {
     "resumes": "resumes",
     "tells_cost": "cost",
@@ -176,7 +176,7 @@ def agents(*, as_json: bool) -> None:
                     ", ".join(word for ability, word in _WORDS.items() if able.get(ability)) or "-",
                 )
             )
-            # That an agent nobody asked for is not installed is no problem.
+            # A missing agent is a problem only if it is the default.
             if state.problem and (state.path or is_usual):
                 problems.append(f"{name}: {state.problem}.")
     table = output.table(("AGENT", "PROGRAM", "VERSION", "LOGGED IN", "CAN"), cells)
@@ -185,7 +185,7 @@ def agents(*, as_json: bool) -> None:
     output.emit({"agents": rows}, lines, as_json=as_json)
 
 
-# `adw workflow plugins`: what other packages bring, and whether it can be used.
+# --- `adw workflow plugins`: the installed plugins, and whether they can be used -------------------------------
 
 
 @click.command("plugins")

@@ -1,4 +1,4 @@
-"""`adw pause`, `stop`, `abandon`, `approve`, `reject`: what people do to a workflow from outside."""
+"""`adw pause`, `stop`, `abandon`, `approve`, `reject`: orders of people about a workflow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def reject(*, adw_id: str, message: str, as_json: bool) -> int:
 def _do(adw_id: str, kind: str, message: str, wait: float, *, as_json: bool, **options: bool) -> int:
     with main.open_home() as app:
         cli_common.install_for_people(app.settings)
-        cli_common.load(app, adw_id)  # a wrong id makes no database
+        cli_common.load(app, adw_id)  # a wrong id creates no database
         done = app.control.order(adw_id, kind, by=cli_common.who(), text=message, **options)
 
         return cli_common.tell(app, done, adw_id, wait, as_json=as_json)

@@ -1,8 +1,8 @@
 """
-What happens when adw itself is wrong: the traceback goes to a file, the person gets one sentence.
+Report a bug in adw: the traceback goes to a file, the person gets one sentence.
 
-The file is readable by its owner only and holds no secret. Reporting a bug must not fail: where the home cannot be
-written the temporary directory is used, and where that cannot be either, the traceback goes to stderr.
+Only its owner can read the file, and it holds no secret. The report itself must not fail: if the home cannot be
+written, the temporary directory is used; if that fails too, the traceback goes to stderr.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def report(error: BaseException, settings: Settings | None) -> None:
-    """Write the traceback of *error* to a log file and say in one sentence where it is."""
+    """Write the traceback of *error* to a log file, and print one sentence that says where it is."""
     text = make_redactor(settings).redact_text(_text(error))
     path = _written(text, settings)
     output.fail(f"this is a bug in adw ({type(error).__name__}); {_where(path)}")
@@ -38,12 +38,12 @@ def _where(path: Path | None) -> str:
 
 
 def _written(text: str, settings: Settings | None) -> Path | None:
-    """Return the file that *text* was written to, None when no place could be written."""
+    """Return the file that *text* was written to, or None if no directory is writable."""
     name = f"crash-{SystemClock().now():%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
     places = [settings.state_dir / "logs"] if settings else []
     for directory in (*places, Path(tempfile.gettempdir())):
         try:
-            # Without parents: a home that has no state directory does not get one from a bug.
+            # Without parents: a bug does not create the state directory of a home.
             directory.mkdir(mode=0o700, exist_ok=True)
             handle = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:

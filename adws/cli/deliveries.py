@@ -1,7 +1,7 @@
 """
-`adw webhook deliveries`, `adw webhook replay`: what came in from outside, what was made of it, and doing one again.
+`adw webhook deliveries`, `adw webhook replay`: show deliveries and their results, and replay one.
 
-Looking changes nothing and makes no database.
+Showing changes nothing and creates no database.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def replay(*, guid: str, as_json: bool) -> None:
 
 
 def _read_again(app: Home, row: Delivery) -> Delivery:
-    """Return what an ignored delivery asks for by the settings of today; raise UsageError when still nothing."""
-    # Imported only here: the parsers load what only a server needs.
+    """Return an ignored delivery judged by the current settings; raise UsageError if it still requests nothing."""
+    # Imported only here: the parsers load modules that only a server needs.
     from adws.adw_triggers import delivery
     from adws.adw_triggers.github_events import rules_of
 

@@ -1,4 +1,4 @@
-"""`adw demo`: an issue becomes a pull request on this machine, with everything real but the coding agent."""
+"""`adw demo`: an issue becomes a pull request on this machine; everything but the coding agent is real."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# The sample of `adw demo`: a repository with a bare remote and an issue, and what works on it.
+# --- the sample: a repository with a bare remote and an issue --------------------------------------------------
 #
-# Nothing but its own directory is touched, and nothing of the person's settings leads elsewhere: commands on the sample
-# get no variable that is a setting.
+# Only its own directory is touched. The person's settings do not apply: commands on the sample get no variable that is
+# a setting.
 
 
-#: What is not committed and belongs to the sample: the agent's starter, and the marks of a stop in the middle.
+#: Uncommitted files of the sample: the agent's starter, and the marks of a stop in the middle.
 _FOLDER = ".git/adw-demo"
 _BRANCH = "main"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """A sample that was made."""
+    """A sample repository."""
 
     home: Path
     issue: int
 
     @property
     def half_way(self) -> Path:
-        """The file that the agent writes when it has stopped in the middle; its process is in it."""
+        """The file that the agent writes when it has stopped in the middle; it holds the agent's pid."""
         return self.home / _FOLDER / "half-way"
 
     @property
     def adw(self) -> str:
-        """The beginning of each command on the sample, for a shell."""
+        """The beginning of every command on the sample, for a shell."""
         return f"{adw_command()} --home {shlex.quote(str(self.home))}"
 
 
 def open_sample(place: Path) -> Home:
-    """Return the home of the sample in *place*, to be used with `with`."""
+    """Return the home of the sample in *place* as a context manager."""
     from adws.app import open_home
 
     return open_home(config_load.load(env={}, cwd=place, overrides={"home": str(place)}))
 
 
 def choose_place(directory: str | None) -> Path:
-    """Return the empty directory to make the sample in; raise UsageError when the one that is asked for is taken."""
+    """Return an empty directory for the sample; raise UsageError if *directory* is not empty."""
     if directory is None:
         return Path(tempfile.mkdtemp(prefix="adw-demo-")).resolve()
     place = Path(directory).absolute()
@@ -87,7 +87,7 @@ def choose_place(directory: str | None) -> Path:
 
 
 def make(place: Path, *, pace_seconds: float, stops_half_way: bool) -> Sample:
-    """Make the sample in *place*; its agent takes *pace_seconds* for an answer, and may stop in the middle of build."""
+    """Create the sample in *place*; its agent takes *pace_seconds* per answer, and may stop in the middle of build."""
     from adws.adw_modules.forge.local import LocalForge
     from adws.adw_modules.git.git import GitCommands
 
@@ -96,7 +96,7 @@ def make(place: Path, *, pace_seconds: float, stops_half_way: bool) -> Sample:
     folder = place / _FOLDER
     folder.mkdir(parents=True)
     starter = folder / "agent"
-    # Isolated and without site-packages: it starts at once, and nothing of the person's Python changes it.
+    # Isolated and without site-packages: it starts fast, and the person's Python set-up does not affect it.
     words = [sys.executable, "-I", "-S", str(agent.__file__), str(folder), f"{pace_seconds:g}"]
     starter.write_text(texts.AGENT_STARTER.format(arguments=shlex.join(words)), encoding="utf-8")
     starter.chmod(0o755)
@@ -129,14 +129,14 @@ def make(place: Path, *, pace_seconds: float, stops_half_way: bool) -> Sample:
 
 
 def environment() -> Mapping[str, str]:
-    """Return our environment without anything that is a setting of adw, for commands on the sample."""
+    """Return our environment without settings of adw, for commands on the sample."""
     given = config_load.process_environment()
 
     return {name: value for name, value in given.items() if name not in _leading_elsewhere(given)}
 
 
 def misleading_variables() -> list[str]:
-    """Return the variables that are set and that would lead commands on the sample elsewhere."""
+    """Return the set variables that would misdirect commands that a person types on the sample."""
     given = config_load.process_environment()
     secrets = {name for one in config_settings.SETTINGS if one.secret for name in (one.env, *one.aliases)}
     harmless = {"ADW_HOME", *secrets}
@@ -152,8 +152,8 @@ def _leading_elsewhere(given: Mapping[str, str]) -> set[str]:
 
 
 def adw_command() -> str:
-    """Return how the person calls adw, for a shell."""
-    # Beside the interpreter, when it was called as a module.
+    """Return the command with which the person calls adw, for a shell."""
+    # If adw was called as a module, the script is beside the interpreter.
     places = (Path(sys.argv[0]), Path(sys.executable).with_name("adw"))
     called = next((path for path in places if path.name == "adw" and path.is_file()), None)
     if called is None:
@@ -163,12 +163,12 @@ def adw_command() -> str:
     return "adw" if found and Path(found).samefile(called) else shlex.quote(str(called.absolute()))
 
 
-# The dashboard of the sample, beside `adw demo`: a server that ends with it, opened in the person's browser.
+# --- the dashboard of the sample: a server that ends with `adw demo`, opened in the browser --------------------
 
 
 @contextmanager
 def _dashboard(sample: Sample, tell: Callable[[str], None]) -> Iterator[ChildProcess]:
-    """Serve the dashboard of *sample* inside the block, at any port that is free, and open it in a browser."""
+    """Serve the dashboard of *sample* inside the block, at any free port, and open it in a browser."""
     words = ("--home", str(sample.home), "serve", "--host", "127.0.0.1", "--port", "0", "--workers", "0", "--json")
     argv = [sys.executable, "-m", "adws.cli.worker", *words]
     server = ChildProcess(argv, env=environment(), cwd=sample.home, is_heard=True)
@@ -190,7 +190,7 @@ def _dashboard(sample: Sample, tell: Callable[[str], None]) -> Iterator[ChildPro
 
 
 def _serve_until_interrupted(server: ChildProcess, tell: Callable[[str], None]) -> None:
-    """Return on Ctrl-C; raise AdwError when the server ends by itself."""
+    """Wait until Ctrl-C; raise AdwError if the server ends by itself."""
     tell("\nThe dashboard is served until Ctrl-C.")
     with suppress(KeyboardInterrupt):
         while server.exit_code() is None:
@@ -198,25 +198,25 @@ def _serve_until_interrupted(server: ChildProcess, tell: Callable[[str], None]) 
         raise AdwError("adw serve ended: what it said is above")
 
 
-# When each phase of a workflow was worked on, as bars of text.
+# --- the timeline of a workflow as bars of text ----------------------------------------------------------------
 
 
-#: Columns of the bars.
+#: Width of the bars in columns.
 WIDTH = 48
-#: How an attempt ended -> what its bar is drawn with.
+#: Result of an attempt -> the character of its bar.
 _MARKS = {"succeeded": "#", "failed": "x", "interrupted": "!", "running": "."}
 _ON_ORDER = "-"
 _LEGEND = {"x": "x failed", "!": "! cut off", _ON_ORDER: "- ended on order"}
 
 
 def drawn(line: Timeline) -> list[str]:
-    """Return a line for each phase that was tried: its attempts at their place in time, and how long they took."""
+    """Return a line for each phase with attempts: the attempts at their place in time, and their duration."""
     tried = {lane.name: bars for lane in line.lanes if (bars := [bar for bar in lane.bars if bar.attempt])}
     width = max(map(len, tried), default=0)
     lines, seen = [], set()
     for name, bars in tried.items():
         columns = [" "] * WIDTH
-        # What went wrong is drawn last: where two share a column, that is to be seen.
+        # Failures are drawn last, so that they show if two bars share a column.
         for bar in sorted(bars, key=lambda bar: bar.kind != "succeeded"):
             mark = _MARKS.get(bar.kind, _ON_ORDER)
             first, last = (int((at - line.start).total_seconds() / line.seconds * WIDTH) for at in (bar.start, bar.end))
@@ -231,13 +231,12 @@ def drawn(line: Timeline) -> list[str]:
     return [*lines, f"{'':<{width}}  {span(line.seconds)} in all{f'; {legend}' if legend else ''}"]
 
 
-# What `adw demo` shows, one act after the other: each is a command that a person could type, run as a process of its
-# own.
+# --- the acts of the demo: each is a command that a person could type, run as its own process ------------------
 
 
-#: Seconds between two checks whether the agent is half way, and whether the server still runs.
+#: Seconds between two checks whether the agent has stopped half way, and whether the server still runs.
 _AGENT_POLL_SECONDS, _SERVER_POLL_SECONDS = 0.02, 0.2
-#: Seconds that the scripted agent takes for an answer, and when somebody watches on the dashboard.
+#: Seconds per answer of the scripted agent, normally and with the dashboard open.
 PACE_SECONDS, WATCHED_PACE_SECONDS = 0.2, 1.0
 EXIT_LEFT_OVER = 1
 
@@ -266,7 +265,7 @@ def demo(*, directory: str | None, crash: bool, rollback: bool, dashboard: bool,
         raise GitError("the demo needs git: install it, and type adw demo again")
 
     def tell(text: str) -> None:
-        """Show text: with JSON as output, where errors go."""
+        """Show text on standard output, or with --json on standard error."""
         if not as_json:
             output.emit(None, text, as_json=False)
             return
@@ -302,7 +301,7 @@ def demo(*, directory: str | None, crash: bool, rollback: bool, dashboard: bool,
             if server is not None:
                 _serve_until_interrupted(server, tell)
     except (AdwError, KeyboardInterrupt):
-        # Whatever comes in between, the person is told where the sample is.
+        # Whatever happens, tell the person where the sample is.
         home = shlex.quote(str(place))
         tell(f"\nThe sample is kept in {place}. Commands on it begin with: {adw_command()} --home {home}")
         raise
@@ -311,7 +310,7 @@ def demo(*, directory: str | None, crash: bool, rollback: bool, dashboard: bool,
 
 
 class Acts:
-    """The acts on one sample; *tell* shows text, *is_quiet* sends the output of commands where errors go."""
+    """The acts on one sample; *tell* shows text, *is_quiet* sends the commands' output to standard error."""
 
     def __init__(self, sample: Sample, app: Home, *, tell: Callable[[str], None], is_quiet: bool) -> None:
         self._sample = sample
@@ -320,7 +319,7 @@ class Acts:
         self._is_quiet = is_quiet
 
     def type(self, *words: str) -> int:
-        """Run an adw command on the sample, in front of the person, and return its exit code."""
+        """Run an adw command on the sample, visibly, and return its exit code."""
         code = self._start(*words).wait()
         if code < 0:
             output.restore_terminal()
@@ -338,7 +337,7 @@ class Acts:
         )
 
     def adw_id(self) -> str:
-        """Return the id of the one workflow there is."""
+        """Return the id of the sample's only workflow."""
         result = tuple(self._app.store.ids())
         if len(result) != 1:
             raise AdwError(f"the sample has {len(result)} workflows and should have one: what was done to it is above")
@@ -346,13 +345,13 @@ class Acts:
         return result[0]
 
     def run(self, *, crash: bool) -> None:
-        """Carry the issue through the workflow; raise AdwError when that fails."""
+        """Run the workflow for the issue; raise AdwError if it fails."""
         code = self._run_and_crash() if crash else self.type("run", str(self._sample.issue))
         if code != main.EXIT_OK:
             raise AdwError(f"the sample was not carried through (exit code {code}): what adw said is above")
 
     def _run_and_crash(self) -> int:
-        """Carry the issue half of the way, kill that process in the middle of a phase, and resume."""
+        """Start the workflow, kill its process in the middle of a phase, and resume."""
         command = self._start("run", str(self._sample.issue))
         while not self._sample.half_way.exists():
             if command.exit_code() is not None:
@@ -374,7 +373,7 @@ class Acts:
         return code
 
     def _agent_pid(self, adw_id: str) -> int:
-        """Return the process of the attempt that was cut off; in its sandbox it may have another number."""
+        """Return the recorded pid of the interrupted attempt; inside its sandbox the pid may differ."""
         attempts = [one for phase in self._app.load(adw_id).phases for one in phase.attempts]
         record = tree.recorded(attempts[-1].process or {})
 
@@ -386,7 +385,7 @@ class Acts:
         return info is not None and not info.is_zombie
 
     def show_pull_request(self) -> int:
-        """Show the pull request as its reviewers see it, text and diff; return its number."""
+        """Show the pull request as reviewers see it, with text and diff; return its number."""
         from adws.adw_modules.git.git import GitCommands
 
         number = self._app.load(self.adw_id()).pr_number
@@ -404,7 +403,7 @@ class Acts:
         return number
 
     def roll_back(self) -> dict[str, list[str]]:
-        """Roll the workflow back; return every kind of thing that a workflow makes, and what is there of it."""
+        """Roll the workflow back; return what is left of every kind of resource that a workflow creates."""
         app, adw_id = self._app, self.adw_id()
         if self.type("rollback", adw_id, "--reason", "the demo is over") != main.EXIT_OK:
             raise AdwError("the sample could not be rolled back: what adw said is above")
@@ -429,7 +428,7 @@ class Acts:
 
 
 def _tell_what_next(sample: Sample, adw_id: str, tell: Callable[[str], None]) -> list[str]:
-    """Say what to type next, and return it."""
+    """Show the commands to type next, and return them."""
     words = (f"status {adw_id}", f"logs {adw_id} --all", "admin verify", "serve", f"rollback {adw_id}")
     commands = [f"{sample.adw} {word}" for word in words]
     tell(f"\nThe sample is kept in {sample.home}. What to type next:")
@@ -446,7 +445,7 @@ def _tell_what_next(sample: Sample, adw_id: str, tell: Callable[[str], None]) ->
 def _show_left_overs(
     sample: Sample, left: dict[str, list[str]], adw_id: str, tell: Callable[[str], None], *, is_kept: bool
 ) -> None:
-    """Show what a rollback left, and delete the sample unless it is kept."""
+    """Show what the rollback left, and delete the sample unless it is kept."""
     tell(f"\nWhat is left of workflow {adw_id}, besides main:")
     for line in output.facts((name, ", ".join(things) or "none") for name, things in left.items()):
         tell(f"  {line}")

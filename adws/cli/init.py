@@ -1,4 +1,4 @@
-"""`adw init`: look at a repository, and write what adw needs to work on it; nothing that is there is overwritten."""
+"""`adw init`: inspect a repository and write the files that adw needs; existing files are not overwritten."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from adws.doctor.project_init import ProjectCommand
 
 
-#: Prompts of the phases that an agent does, and of the small change that a comment asks for.
+#: Prompts of the agent's phases, and of the small change that a comment requests.
 PROMPTS = ("plan", "build", "lint", "test", "review", "document", "patch")
 _IGNORE_FILE = ".gitignore"
 
@@ -46,16 +46,16 @@ def init(*, test: str, lint: str, repository: str, agent: str | None, yes: bool,
     only for what it cannot find. What is there already is never overwritten. Run it again after you gave the remote
     another address: adw sends nothing to an address that it has not recorded.
     """
-    identifiers.normalise(repository)  # raises UsageError when it names none
+    identifiers.normalise(repository)  # raises UsageError if it is not a repository
     may_ask = not (yes or as_json or dry_run) and sys.stdin is not None and sys.stdin.isatty()
 
     def ask(question: str) -> str:
-        """Return what the person at the terminal answers, "" when nobody can."""
+        """Return the answer of the person at the terminal, or "" if nobody can be asked."""
         return str(click.prompt(question, default="", show_default=False, err=True)).strip() if may_ask else ""
 
     with main.open_home() as app:
         settings, git = app.settings, app.git
-        _ = git.root  # refuses a directory that is in no repository, before anything is asked
+        _ = git.root  # refuses a directory outside a repository before asking anything
         remotes = git.remotes()
         remote = next(iter(remotes)) if len(remotes) == 1 else settings.git_remote
         files = ProjectFiles(settings.home)
@@ -69,7 +69,7 @@ def init(*, test: str, lint: str, repository: str, agent: str | None, yes: bool,
         installed = tuple(
             name for name in agents_base.names() if not app.agent_preflight.missing(agents_base.profile(name))
         )
-        # The agent that is set, else the best supported one that is installed.
+        # The agent in the settings, else the best supported installed one.
         is_set = settings.origin("agent_name") != "default" or not installed
         found = Findings(
             project=replace(project, test=runs_tests, lint=checks_style),
@@ -80,17 +80,17 @@ def init(*, test: str, lint: str, repository: str, agent: str | None, yes: bool,
             agents=installed,
             folders=_folders(app, names),
         )
-        branch = ""  # when it cannot be told
+        branch = ""  # unknown
         with suppress(GitError):
             branch = git.default_branch_known()
         new, left = _write(app, found, dry_run=dry_run)
         if not dry_run and has_worked(settings.state_dir):
-            app.git_commands.record_remote()  # who runs this says that the remote is where it should be
+            app.git_commands.record_remote()  # the person who runs this confirms the remote
         next_steps = _next_steps(app, found, has_files=bool(new))
         known, known_remote = found.project, remote if remote in remotes else None
         token = settings.origin("github_token") if settings.github_token else ""
         setup = [_command_data(command) for command in known.setup]
-        #: What was found: its name and value for programs, its name and text for people.
+        #: Findings: name and value for programs, name and text for people.
         facts: list[tuple[str, output.Printable, str, str]] = [
             ("languages", known.languages, "languages", ", ".join(known.languages) or "none that is known"),
             ("test", _command_data(known.test), "test", _command_text(known.test)),
@@ -123,7 +123,7 @@ def init(*, test: str, lint: str, repository: str, agent: str | None, yes: bool,
 
 
 def _repository(app: Home, address: str, remote: str, ask: Callable[[str], str]) -> tuple[str, str]:
-    """Return the repository on GitHub and where it was found."""
+    """Return the repository on GitHub, and where it was found."""
     if app.settings.repository:
         return app.settings.repository, app.settings.origin("repository")
     if result := identifiers.on_github(address):
@@ -154,7 +154,7 @@ def _command_text(command: ProjectCommand | None) -> str:
 
 
 def _folders(app: Home, names: Collection[str]) -> tuple[str, ...]:
-    """Return where adw keeps what it makes; a directory of the repository's own is not used for it."""
+    """Return the directories for state and worktrees, avoiding directories of the repository itself."""
     settings = app.settings
     is_ours = has_worked(settings.state_dir) or "adw.toml" in names
     if not is_ours and {"state/", "trees/"} & set(names):
@@ -165,12 +165,12 @@ def _folders(app: Home, names: Collection[str]) -> tuple[str, ...]:
 
 
 def has_worked(state_dir: Path) -> bool:
-    """Say whether adw has worked with this state directory."""
+    """Return whether adw has already used this state directory."""
     return (state_dir / "adw.db").exists() or any(state_dir.glob("*/adw_state.json"))
 
 
 def _write(app: Home, found: Findings, *, dry_run: bool) -> tuple[list[str], dict[str, str]]:
-    """Write what is not there, with *dry_run* only say so; return what is new, and what was left alone and why."""
+    """Write missing files, unless *dry_run*; return the new files, and those left alone with the reason."""
     files = ProjectFiles(app.settings.home)
     texts = {"adw.toml": project_init.settings_text(found)}
     texts |= {f"prompts/{name}.md": app.prompts.shipped(name) for name in PROMPTS}
@@ -182,7 +182,7 @@ def _write(app: Home, found: Findings, *, dry_run: bool) -> tuple[list[str], dic
             new.append(name)
         else:
             left[name] = "it is there already"
-    # Of a directory it counts whether git ignores what is in it.
+    # For a directory, check whether git ignores a file in it.
     tried = {line: f"{line.lstrip('/')}x" if line.endswith("/") else line for line in project_init.ignored_lines(found)}
     lines = [line for line, name in tried.items() if not app.git.is_ignored(name)]
     if lines:
@@ -209,11 +209,11 @@ def _next_steps(app: Home, found: Findings, *, has_files: bool) -> list[str]:
     return [*steps, "adw doctor", "adw run ISSUE"]
 
 
-# `adw doctor`: the setup of this machine; each line says how it is, what is wrong, and the command that fixes it.
+# --- `adw doctor`: each line says what is there, what is wrong, and the command that fixes it ------------------
 
 
 EXIT_PROBLEM = 1
-_WIDTHS = (8, 9)  #: of level and area
+_WIDTHS = (8, 9)  #: columns of level and area
 
 
 @click.command()
@@ -257,7 +257,7 @@ def doctor(*, diagram: bool, as_json: bool) -> int:
 
 
 def _findings() -> Iterator[Finding]:
-    """Yield what is found; settings that cannot be read are all there is to say then."""
+    """Yield the findings; if the settings cannot be read, only their problems."""
     from adws.doctor.checks import Checkup
 
     try:

@@ -1,4 +1,4 @@
-"""`adw logs`, `adw state path`: the output of attempts, the log of a workflow, and where it works."""
+"""`adw logs`, `adw state path`: the output of attempts, the log of a workflow, and its paths."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# The output of attempts as a person reads it: in the order it came about, line by line, also while it grows.
+# --- the output of attempts in order, line by line, also while it grows ----------------------------------------
 #
 # Starts without SQLAlchemy and the like, as all views do.
 
 
-#: Bytes that are read of a growing file at a time.
+#: Bytes read at a time from a growing file.
 _CHUNK = 65_536
 
 
 def _name_data(source: AttemptFile) -> JsonObject:
-    """Return whose file it is, for programs."""
+    """Return phase, attempt and stream of a file, for programs."""
     return {"phase": source.phase or None, "attempt": source.attempt or None, "stream": source.stream or None}
 
 
@@ -45,7 +45,7 @@ def _source_data(folder: Path, source: AttemptFile) -> JsonObject:
 
 
 class FollowedFile:
-    """What came into a file since the last read; one that was put in its place is read from its beginning."""
+    """Reads what was added to a file since the last read; a file that replaced it is read from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -54,7 +54,7 @@ class FollowedFile:
         self._rest = b""
 
     def lines(self, *, is_last: bool) -> Iterator[str]:
-        """Yield the lines that are whole; with *is_last* also one that no line break ended."""
+        """Yield the complete lines; with *is_last* also the last one without a line break."""
         for piece in self._pieces():
             *whole, self._rest = (self._rest + piece).split(b"\n")
             yield from (line.decode("utf-8", "replace") for line in whole)
@@ -77,20 +77,20 @@ class FollowedFile:
                 yield piece
 
 
-#: Seconds between two polls of what is followed.
+#: Seconds between two polls of followed files.
 _LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """Which output somebody wants to see."""
+    """Which output to show."""
 
     phase: str | None
     attempt: int | None
     is_all: bool
-    is_log: bool  #: the workflow's own log instead
-    is_raw: bool  #: what an agent wrote as it came, instead of its transcript
-    is_full: bool = False  #: nothing is folded, and the prompt is shown too
+    is_log: bool  #: the workflow's own log instead of output
+    is_raw: bool  #: the raw stream of an agent instead of its transcript
+    is_full: bool = False  #: fold nothing, and show the prompt too
 
 
 @click.command()
@@ -141,7 +141,7 @@ def logs(
 
 
 def _lines(folder: Path, found: tuple[AttemptFile, ...], choice: Choice, worktree: str) -> Iterator[str]:
-    """Yield what the files hold, under a heading each; what is empty is left out, unless all is."""
+    """Yield the content of the files, each under its heading; omit empty files unless all are empty."""
     filled = [source for source in found if source.size] or list(found[:1])
     for source in filled:
         if source.heading:
@@ -156,7 +156,7 @@ def _lines(folder: Path, found: tuple[AttemptFile, ...], choice: Choice, worktre
 
 
 def _transcript(folder: Path, source: AttemptFile, choice: Choice, worktree: str) -> list[str]:
-    """Return the transcript of an attempt from the stream of its agent; nothing when that is no stream we can read."""
+    """Return the transcript of an attempt from the stream of its agent, or nothing if it is not a known stream."""
     stem = source.name.removesuffix(attempt_files.TRANSCRIPT)
     stream, prompt = folder / f"{stem}stdout.log", folder / f"{stem}prompt.md"
     if not stream.is_file():
@@ -178,7 +178,7 @@ def _transcript(folder: Path, source: AttemptFile, choice: Choice, worktree: str
 
 
 def _chosen(app: Home, adw_id: str, choice: Choice) -> tuple[AttemptFile, ...]:
-    """Return the files that are meant, in the order in which they were begun."""
+    """Return the chosen files, in the order in which they were begun."""
     folder = app.folder_of(adw_id)
     if choice.is_log:
         path = folder / attempt_files.LOG_NAME
@@ -207,14 +207,14 @@ def _nothing(app: Home, adw_id: str, choice: Choice) -> str:
 
 
 def _follow(app: Home, adw_id: str, choice: Choice, *, as_json: bool) -> None:
-    """Print what is there and what comes, of this attempt and all after it, until the workflow has stopped."""
+    """Print existing and new output of the chosen attempt and all later ones, until the workflow has stopped."""
     everything = replace(choice, is_all=True)
     wanted = {source.name for source in _chosen(app, adw_id, choice)}
     old = {source.name for source in _chosen(app, adw_id, everything)} - wanted
     tails: dict[str, FollowedFile] = {}
     shown = ""
     while True:
-        has_stopped = cli_common.has_stopped(app, adw_id)  # asked first: what was written before is read below
+        has_stopped = cli_common.has_stopped(app, adw_id)  # first, so that all written before is read below
         for source in _chosen(app, adw_id, everything):
             if source.name in old:
                 continue

@@ -1,9 +1,9 @@
 """
-The command line's frame: which commands there are, and what each way of ending means to the shell.
+The frame of the command line: the commands, and the exit code of each way to end.
 
-A command's module is imported only when that command runs, so `adw --help` loads click and this file. Exit codes:
-0 done, 1 expected failure, 2 wrong use, 3 a bug in adw, 130 interrupted, 141 the reader of the output went away,
-143 ended by SIGTERM.
+A command's module is imported only when it runs, so `adw --help` loads click and this file. Exit codes: 0 done,
+1 expected failure, 2 wrong use, 3 a bug in adw, 130 interrupted, 141 the reader of the output went away, 143 ended by
+SIGTERM.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ EXIT_OK, EXIT_BUG, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 3, 130, 141
 
 
 class Entry(NamedTuple):
-    """Where a command lives, and its line in the help."""
+    """The place of a command, and its line in the help."""
 
-    place: str  #: module and name; "" for a group, whose commands stand in GROUPS
+    place: str  #: module and name; "" for a group, whose commands are in GROUPS
     summary: str
 
 
-#: Section of the help -> command -> where it lives.
+#: Section of the help -> command -> its place.
 COMMANDS: dict[str, dict[str, Entry]] = {
     "Daily commands": {
         "init": Entry("init:init", "Write adw.toml, prompts and .gitignore lines for a repository."),
@@ -70,12 +70,12 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "admin": Entry("", "Locks, circuit breakers, ports, orphans, invariants, recovery."),
     },
 }
-#: Commands that the last line of the help names.
+#: Commands named in the last line of the help.
 OTHERS = {
     "help": Entry("common:help_", "Show the help of a command."),
     "completion": Entry("common:completion", "Print the completion script of a shell."),
 }
-#: Group -> command -> where it lives.
+#: Group -> command -> its place.
 GROUPS: dict[str, dict[str, Entry]] = {
     "queue": {
         "runs": Entry("runs:runs", "List queued, running and ended runs."),
@@ -118,7 +118,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "recover": Entry("worker:recover", "Recover the runs of dead workers."),
     },
 }
-#: Name that somebody may remember -> where that is now.
+#: Old name of a command -> its name now.
 MOVED = {
     "stuck": "status",
     "explain": "status ID",
@@ -144,11 +144,11 @@ MOVED = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are used."""
+    """A group whose commands are imported on use."""
 
     def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Entry]] | None = None, **more: Any) -> None:
         super().__init__(*args, **more)
-        #: Heading -> command -> where it lives; those without a heading are not in the list.
+        #: Heading -> command -> its place; the help does not list commands without a heading.
         self.sections = {**COMMANDS, "": OTHERS} if sections is None else sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -157,7 +157,7 @@ class LazyGroup(click.Group):
         return [name for section in self.sections.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one command, None when there is no such command."""
+        """Import and return a command, or None if there is no such command."""
         del ctx
         entry = next((section[cmd_name] for section in self.sections.values() if cmd_name in section), None)
         if entry is None:
@@ -173,7 +173,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command to run; an unknown one is refused with its new place or the nearest names."""
+        """Find the command to run; refuse an unknown one with its new name or the nearest names."""
         if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
             from adws.adw_modules.identifiers import nearest
 
@@ -186,7 +186,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands into the help, by section, without importing any of them."""
+        """Write the commands into the help by section, without importing them."""
         del ctx
         shown = {title: section for title, section in self.sections.items() if title}
         width = max(len(name) for section in shown.values() for name in section)
@@ -196,7 +196,7 @@ class LazyGroup(click.Group):
 
 
 class RootGroup(LazyGroup):
-    """`adw` itself: its help fits on one screen, so its few options take one line at the end."""
+    """`adw` itself; its few options take one line at the end, so that its help fits on one screen."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, then the options."""
@@ -205,7 +205,7 @@ class RootGroup(LazyGroup):
 
 
 class Invocation:
-    """One run of the command line: its global options, and the settings once somebody asked for them."""
+    """One run of the command line: its global options, and its settings once they are read."""
 
     def __init__(self) -> None:
         self.overrides: dict[str, str] = {}  #: setting -> value given on the command line
@@ -237,12 +237,12 @@ def load_settings() -> Settings:
 
 
 def given_home() -> str | None:
-    """Return the home that was named on the command line, None when none was."""
+    """Return the home named on the command line, or None."""
     return click.get_current_context().ensure_object(Invocation).overrides.get("home")
 
 
 def open_home(*, role: str = "cli") -> AbstractContextManager[Home]:
-    """Return the home of the running command, to be used with `with`; each part is built on first use."""
+    """Return the home of the running command as a context manager; each part is built on first use."""
     settings = load_settings()
     importlib.import_module("adws.config.load").leave_pydantic_plugins_out()
     importlib.import_module("adws.cli.common").install(settings)
@@ -252,15 +252,15 @@ def open_home(*, role: str = "cli") -> AbstractContextManager[Home]:
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; nothing but the code and the output leaves here."""
+    """Run one command line and return its exit code; no exception escapes."""
     invocation, stdout = Invocation(), sys.stdout
     if stdout is None:
-        # Before anything is done: what the command would say about it could not be read, and what it opens next
-        # would get the number of the closed output.
+        # Checked before anything is done: nobody could read the output, and the next file opened would get the
+        # descriptor of the closed output.
         return _expected(AdwError("the output is closed: send it to a file or a program, or to /dev/null"))
     try:
         result = cli.main(args, prog_name="adw", standalone_mode=False, obj=invocation)
-        sys.stdout.flush()  # a reader that is gone is noticed here, not while the interpreter ends
+        sys.stdout.flush()  # detect a closed pipe here, not at interpreter shutdown
         return result if isinstance(result, int) else EXIT_OK
     except click.ClickException as exc:
         exc.show()
@@ -270,7 +270,7 @@ def run(args: Sequence[str] | None = None) -> int:
     except AdwError as exc:
         return _expected(exc)
     except SystemExit as exc:
-        # Click leaves so after a completion script, and after a broken pipe, for which it swaps the streams.
+        # Click exits this way after a completion script and after a broken pipe, for which it replaces the streams.
         if sys.stdout is not stdout:
             return _reader_gone()
         return exc.code if isinstance(exc.code, int) else EXIT_OK
@@ -307,7 +307,7 @@ def _reader_gone() -> int:
 
 
 def _output_failed() -> int:
-    """Return the exit code for output that cannot be written, such as the help on a full disk; 0 when it can be."""
+    """Return the exit code if output cannot be written, such as to a full disk, else 0."""
     try:
         sys.stdout.flush()
     except OSError as exc:
@@ -319,8 +319,8 @@ def _output_failed() -> int:
 
 
 def _give_examples(command: click.Command) -> None:
-    """Let the help of a command and of all below it end with examples, which are loaded when it is asked for."""
-    command.format_epilog = _write_examples  # type: ignore[method-assign]  # one place for all, whatever their class
+    """Let the help of a command and its subcommands end with examples, which are loaded on demand."""
+    command.format_epilog = _write_examples  # type: ignore[method-assign]  # one place for commands of any class
     for below in command.commands.values() if isinstance(command, click.Group) else ():
         _give_examples(below)
 

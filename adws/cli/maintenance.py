@@ -1,4 +1,4 @@
-"""`adw db`: the database and the whole home: upgraded, checked, rebuilt, moved, backed up, restored."""
+"""`adw db`: upgrade, check, rebuild, move, back up and restore the database or the whole home."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def rebuild(*, force: bool, as_json: bool) -> int:
 
 
 def rebuild_lines(report: RebuildReport) -> list[str]:
-    """Return what was made again, what was kept, and what is lost."""
+    """Return what was rebuilt, what was kept, and what is lost."""
     counts = f"{counted(report.workflows, 'workflow')}, {counted(report.locks, 'issue lock')}"
     counts += f", {counted(report.requests, 'request')}"
     lines = [f"{counts}; {counted(report.events_kept, 'event')} kept, {report.events_made} made again from documents"]
@@ -135,7 +135,7 @@ def move_to(*, url: str, dry_run: bool, as_json: bool) -> None:
 
 
 def move(app: Home, url: str, *, dry_run: bool = False) -> MoveReport:
-    """Move the home of *app* to the database *url*, or say how much there is to move."""
+    """Move the home of *app* to the database *url*, or with *dry_run* only count what there is to move."""
     settings = app.settings
     if settings.database_file is not None and not settings.database_file.exists():
         app.refuse_lost_database()
@@ -147,7 +147,7 @@ def move(app: Home, url: str, *, dry_run: bool = False) -> MoveReport:
 
 
 def move_lines(report: MoveReport) -> list[str]:
-    """Return what was moved, and what to set from now on; a password is not shown."""
+    """Return what was moved and which setting to change, without passwords."""
     listed = ", ".join(f"{rows} {name}" for name, rows in report.counts.items() if rows) or "nothing"
     if report.is_dry_run:
         return [f"{report.target} is free; there is to be moved: {listed}"]
@@ -182,9 +182,9 @@ def backup(*, path: Path | None, as_json: bool) -> None:
 
 
 def backup_lines(report: BackupReport) -> list[str]:
-    """Return what was written, and what was left out of it."""
+    """Return what was written, and what was left out."""
     what = "and the database" if report.has_database else "without a database"
-    # Whatever it is called: somebody who opens a .zip with a program for those should know why that fails.
+    # Named whatever the suffix: a person who opens a .zip should know why that fails.
     form = "" if report.path.name.endswith((".tar.gz", ".tgz")) else "a .tar.gz archive, "
     counts = f"{counted(report.workflows, 'workflow')}, {counted(report.events, 'event')}, {what}"
     lines = [f"wrote {report.path} ({form}{report.bytes} bytes): {counts}"]
@@ -206,7 +206,7 @@ def restore(*, path: Path, force: bool, as_json: bool) -> None:
 
 
 def restore_lines(report: RestoreReport) -> list[str]:
-    """Return what came back, and what a person has to know about it."""
+    """Return what was restored, and what a person has to know about it."""
     count, replaced = len(report.workflows), len(report.replaced)
     database = ", and the database" if report.has_database else ""
     lines = [

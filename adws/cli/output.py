@@ -1,8 +1,8 @@
 """
-The only place that prints: text for people, one JSON document for programs.
+The only module that prints: text for people, one JSON document for programs.
 
-Text shown on a terminal never carries control or bidirectional characters from a document, so an issue title cannot
-move the cursor, recolour the screen or turn a line around. Plain aligned text, no library: views must start fast.
+Text on a terminal never carries control or bidirectional characters from a document, so that an issue title cannot
+move the cursor, recolour the screen or reverse a line. Text is aligned without a library: views must start fast.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
     from adws.adw_modules.views import WorkflowView
 
 
-#: What can be printed as JSON. Wider than JsonValue: what is only read may be any mapping or sequence.
+#: What can be printed as JSON. Wider than JsonValue: any mapping or sequence will do.
 Printable: TypeAlias = Union[bool, int, float, str, Sequence["Printable"], Mapping[str, "Printable"], None]  # noqa: UP007 - a quoted name cannot stand in `X | Y` at run time
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
-#: What is said when a full disk or the like is behind the output.
+#: The message if the output cannot be written, for example to a full disk.
 NOT_WRITTEN = "could not write the output: {}"
 
-#: Marks, embeddings, overrides and isolates that change the direction of text; they draw nothing themselves.
+#: Invisible marks, embeddings, overrides and isolates that change the direction of text.
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-#: Line and paragraph separator: a terminal may break the line there.
+#: Line and paragraph separators, at which a terminal may break the line.
 _BREAKS = frozenset("\u2028\u2029")
-#: Characters that may stand in JSON as they are, but not on a terminal or in UTF-8 (half of a surrogate pair).
+#: Characters that JSON allows unescaped, but that do not belong on a terminal or in UTF-8 (lone surrogates).
 _TO_ESCAPE = r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 def json_option(command: _Command) -> _Command:
-    """Give a command the `--json` switch, as its argument *as_json*."""
+    """Add the `--json` switch to a command, as its argument *as_json*."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
 
 
 def emit(data: Printable, text: str | Iterable[str], *, as_json: bool) -> None:
-    """Print *data* as JSON, or *text* (a text or its lines) cleaned for a terminal."""
+    """Print *data* as JSON, or *text* (one text or lines) cleaned for a terminal."""
     if as_json:
         text = json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True)
         _write(re.sub(_TO_ESCAPE, lambda found: f"\\u{ord(found[0]):04x}", text))
@@ -66,17 +66,17 @@ def emit(data: Printable, text: str | Iterable[str], *, as_json: bool) -> None:
 
 
 def emit_line(data: Printable, text: str, *, as_json: bool) -> None:
-    """Print one of many as they come: JSON in one line, or *text*; each reaches the reader at once."""
+    """Print one item of a stream at once: JSON on one line, or *text*."""
     _write(json.dumps(data, sort_keys=True) if as_json else clean(text))
 
 
 def emit_as_is(text: str) -> None:
-    """Print a text that a program reads, such as a script or a page, as it is."""
+    """Print a text for a program, such as a script or a page, unchanged."""
     _write(text)
 
 
 def say(message: str) -> None:
-    """Tell the person something on stderr, where it does not mix with the output."""
+    """Print a message for the person to stderr, where it does not mix with the output."""
     click.echo(clean(message), err=True)
 
 
@@ -103,7 +103,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """Return one aligned line for each name and value; pairs without a value are left out."""
+    """Return an aligned line for each name and value; pairs without a value are omitted."""
     known = [(name, value) for name, value in pairs if value]
     width = max((len(name) for name, _ in known), default=0)
 
@@ -114,7 +114,7 @@ def moment(text: str, now: datetime) -> str:
     """
     Return a timestamp of a document as UTC and its age, such as `2026-01-31 09:00:00 UTC (5 min ago)`.
 
-    The one that stands for an unknown moment is `unknown`.
+    The timestamp for an unknown moment gives `unknown`.
     """
     if text == timestamps.UNKNOWN_MOMENT:
         return "unknown"
@@ -137,7 +137,7 @@ def age(text: str, now: datetime) -> str:
 
 
 def result_line(result: WorkflowResult | WorkflowView) -> str:
-    """Return what a workflow made and cost in one line, "" while that is nothing."""
+    """Return the pull request, branch, cost and time of a workflow in one line, or ""."""
     made = [
         f"pull request #{result.pr_number} {result.pull_request_url}".rstrip() if result.pr_number else "",
         f"branch {result.branch_name}" if result.branch_name else "",
@@ -149,14 +149,14 @@ def result_line(result: WorkflowResult | WorkflowView) -> str:
 
 
 def silence() -> None:
-    """Send what is still buffered nowhere: the reader is gone, and the interpreter flushes once more at its end."""
+    """Discard buffered output: the reader is gone, and the interpreter flushes once more at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
 
 
 def _write(text: str) -> None:
-    """Print *text*; a full disk behind a redirection is an expected failure, a closed pipe is left to `main`."""
+    """Print *text*; a full disk is an expected failure, and a closed pipe is left to `main`."""
     try:
         click.echo(text.encode())
     except BrokenPipeError:
@@ -167,7 +167,7 @@ def _write(text: str) -> None:
 
 
 def _shown(char: str) -> str:
-    """Return what stands on the screen for *char*."""
+    """Return what is printed for *char*."""
     if char in "\t\n\r" or char in _BREAKS:
         return " "
     if char in _BIDI or unicodedata.category(char) in {"Cc", "Cs"}:
@@ -177,7 +177,7 @@ def _shown(char: str) -> str:
 
 
 def _width(text: str) -> int:
-    """Return how many columns *text* takes on a terminal."""
+    """Return the width of *text* in terminal columns."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(char) in {"W", "F"} for char in text if not unicodedata.combining(char))
@@ -185,13 +185,13 @@ def _width(text: str) -> int:
     return sum(not unicodedata.combining(char) for char in text) + wide
 
 
-# What a person sees while a workflow runs: one line that lives on a terminal, plain lines anywhere else.
+# --- progress of a running workflow: a live line on a terminal, plain lines elsewhere --------------------------
 #
-# Goes to standard error, so that the output stays what the command answers. Never in the way: a terminal that cannot be
-# written to is not written to any more.
+# It goes to standard error, so that the output stays the answer of the command. It is never in the way: a terminal that
+# cannot be written to is not written to any more.
 
 
-#: Events that people are told of, and how.
+#: Event that is shown to people -> its sentence.
 _SENTENCES = {
     "attempt_started": "{phase}: attempt {used}/{limit}{with_model}",
     "attempt_failed": "{phase}: attempt {used}/{limit} failed: {message}",
@@ -214,7 +214,7 @@ _SENTENCES = {
     "hint_given": "hint noted: {text}",
     "work_salvaged": "{why}: the worktree is restored to {commit}, and {ref} keeps what was there",
 }
-#: Tool of an agent -> what it does, on the line that lives.
+#: Tool of an agent -> its verb on the live line.
 _VERBS = {
     **dict.fromkeys(("Edit", "MultiEdit", "NotebookEdit", "edit", "replace"), "edits"),
     **dict.fromkeys(("Write", "write", "write_file"), "writes"),
@@ -222,13 +222,13 @@ _VERBS = {
     **dict.fromkeys(("Bash", "bash", "run_shell_command"), "runs"),
     **dict.fromkeys(("Grep", "Glob", "grep", "glob", "search_file_content"), "searches"),
 }
-#: Discarded files that are named.
+#: The most discarded files that are named.
 _FILES = 5
 _STDERR = 2
 
 
 def make(clock: Clock, redact: Callable[[str], str]) -> LiveLine | PlainLines:
-    """Return what fits where standard error goes; *redact* takes secrets out of what is shown."""
+    """Return a live line if standard error is a terminal, else plain lines; *redact* removes secrets."""
     if sys.stderr is not None and sys.stderr.isatty():
         return LiveLine(clock, redact)
 
@@ -236,22 +236,22 @@ def make(clock: Clock, redact: Callable[[str], str]) -> LiveLine | PlainLines:
 
 
 class PlainLines:
-    """One line for each thing that happens; the output of phases is in their files."""
+    """Prints one line per event; the output of phases is in their files."""
 
     def __init__(self, redact: Callable[[str], str], *, with_ids: bool = False) -> None:
-        """*with_ids* puts the workflow in front, where there may be several."""
+        """*with_ids* puts the workflow's id in front, for several workflows at once."""
         self._redact = redact
         self._with_ids = with_ids
 
     def tell(self, document: WorkflowDocument, events: Sequence[Event]) -> None:
-        """Show what was just stored."""
+        """Show the events just stored."""
         prefix = f"{document.adw_id} " if self._with_ids else ""
         for line in sentences(document, events):
             with suppress(OSError, ValueError):
                 say(f"{prefix}{self._redact(line)}")
 
     def say(self, adw_id: str, line: str) -> None:
-        """Leave output where it is."""
+        """Show no output of phases."""
 
     def interject(self, text: str) -> None:
         """Show *text* from a signal handler."""
@@ -259,11 +259,11 @@ class PlainLines:
             os.write(_STDERR, f"{text}\n".encode())
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class LiveLine:
-    """A line that shows phase, attempt, time and the last line of output; what happened scrolls above it."""
+    """A line that shows phase, attempt, time and the last line of output; events scroll above it."""
 
     def __init__(self, clock: Clock, redact: Callable[[str], str]) -> None:
         from rich.console import Console
@@ -273,13 +273,13 @@ class LiveLine:
         self._lock = threading.Lock()
         self._head = ""
         self._last = ""
-        self._worktree = ""  #: left out of paths
+        self._worktree = ""  #: removed from paths
         self._since = clock.monotonic()
         self._console: Console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
 
     def tell(self, document: WorkflowDocument, events: Sequence[Event]) -> None:
-        """Show what was just stored."""
+        """Show the events just stored."""
         head = headline(document)
         with self._lock:
             self._worktree = document.worktree_path or ""
@@ -294,18 +294,18 @@ class LiveLine:
             self._console.print(self._redact(line), markup=False, soft_wrap=True)
 
     def say(self, adw_id: str, line: str) -> None:
-        """Keep the last line of output."""
+        """Show the last line of output."""
         del adw_id
         with self._lock:
             self._last = activity(clean(self._redact(line)), self._worktree)
 
     def interject(self, text: str) -> None:
-        """Show *text* from a signal handler, in place of the line that lives."""
+        """Show *text* from a signal handler, in place of the live line."""
         with suppress(OSError):
             os.write(_STDERR, f"\r\x1b[2K{text}\n".encode())
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -322,14 +322,14 @@ class LiveLine:
 
 
 def restore_terminal() -> None:
-    """Take away what a killed process left on the terminal: its line, and the cursor that it had hidden."""
+    """Remove the line that a killed process left on the terminal, and show the cursor that it hid."""
     if sys.stderr is not None and sys.stderr.isatty():
         with suppress(OSError):
             os.write(_STDERR, b"\r\x1b[2K\x1b[?25h")
 
 
 def activity(line: str, worktree: str) -> str:
-    """Return a line of output in a few words: tools as verbs, such as `edits src/app.py`, paths within the worktree."""
+    """Return a line of output in short: tools as verbs, such as `edits src/app.py`, paths relative to the worktree."""
     short = line.replace(f"{worktree.rstrip('/')}/", "") if worktree else line
     tool, _, about = short.partition(" ")
 
@@ -337,7 +337,7 @@ def activity(line: str, worktree: str) -> str:
 
 
 def fitting(activity: str, width: int) -> str:
-    """Return an activity in *width* characters: of a path that is too long the beginning is left out, not the name."""
+    """Return an activity in *width* characters; a path that is too long loses its beginning, not its name."""
     verb, _, about = activity.partition(" ")
     room = width - len(verb) - len(" .../")
     if len(activity) <= width or "/" not in about or " " in about or room < len(about.rpartition("/")[2]):
@@ -347,7 +347,7 @@ def fitting(activity: str, width: int) -> str:
 
 
 def headline(document: WorkflowDocument) -> str:
-    """Return what the workflow is doing, in a few words."""
+    """Return the current phase and attempt of the workflow in a few words."""
     from adws.adw_modules.engine.transitions import limit
 
     for record in document.phases:
@@ -361,7 +361,7 @@ def headline(document: WorkflowDocument) -> str:
 
 
 def sentences(document: WorkflowDocument, events: Sequence[Event]) -> list[str]:
-    """Return what *events* say to a person."""
+    """Return the sentences for *events* that are shown to people."""
     phases = {record.name: record for record in document.phases}
 
     return [_sentence(event, phases, document.updated_at) for event in events if event.event_type in _SENTENCES]
@@ -400,7 +400,7 @@ def _sentence(event: Event, phases: dict[str, PhaseRecord], stored_at: str) -> s
 
 
 def _wait(at: str, now: str) -> str:
-    """Return how long it is from *now* until *at*, in words."""
+    """Return the time from *now* until *at*, in words."""
     try:
         seconds = (timestamps.parse(at) - timestamps.parse(now)).total_seconds()
     except ValueError:

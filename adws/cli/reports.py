@@ -1,4 +1,4 @@
-"""`adw report`: how work went, what it cost, what is stuck and left over. Read-only."""
+"""`adw report`: results of work, costs, and what is stuck or left over. Read-only."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from adws.app import Home
 from adws.cli import common as cli_common
 from adws.cli import main, output
 
-#: Attempts that have a column of their own; more are counted together.
+#: The last column counts this many attempts or more.
 _COLUMNS = 5
-#: Days that are listed, the last ones.
+#: The most days listed, the last ones.
 _MOST_DAYS = 14
-#: Characters of a message.
+#: The most characters of a message.
 _MESSAGE = 70
 
 
@@ -152,7 +152,7 @@ def _orphan_lines(found: Report) -> list[str]:
 
 
 def stuck_lines(found: Sequence[StuckNow], now: datetime) -> list[str]:
-    """Return what is stuck: one line, and what to type below it."""
+    """Return what is stuck: a line each, with the commands to type below."""
     if not found:
         return ["nothing is stuck"]
 
@@ -174,7 +174,7 @@ def _stuck(one: StuckNow, now: datetime) -> list[str]:
 
 
 def attempt_lines(found: Sequence[PhaseAttempts]) -> list[str]:
-    """Return how many attempts each phase needed until it succeeded."""
+    """Return a table of how many attempts each phase needed to succeed."""
     if not found:
         return ["no attempt has ended"]
     counts = [*(str(number) for number in range(1, _COLUMNS)), f"{_COLUMNS}+"]
@@ -199,11 +199,11 @@ def _needed(needed: Mapping[int, int]) -> tuple[str, ...]:
     return (*map(str, few), str(sum(needed.values()) - sum(few)))
 
 
-#: US dollars that two sums of the same amounts may differ by.
+#: Two sums of the same amounts may differ by this many US dollars.
 _SAME_USD = 0.00005
 _COST_COLUMNS = ("COST USD", "ATTEMPTS", "TOKENS", "")
 WAYS = ("phase", "attempt", "day", "provider", "workflow")
-#: Goes where text goes.
+#: The file name for standard output.
 STDOUT = "-"
 _SINCE = "Only since that day (UTC): 2026-01-31, 7d, 4w; by default 30d, and everything for costs."
 
@@ -278,7 +278,7 @@ def _report(app: Home, window: Window, *, with_orphans: bool) -> Report:
 
 
 def _deliver(page: str, place: str) -> None:
-    """Print the page, or write it to a file."""
+    """Print the page, or write it to the file *place*."""
     if place == STDOUT:
         output.emit_as_is(page)
         return
@@ -290,7 +290,7 @@ def _deliver(page: str, place: str) -> None:
 
 
 def _show_costs(app: Home, adw_id: str | None, since: str, by: str | None, *, as_json: bool) -> None:
-    """Show what one workflow or all of them cost; an amount that nobody knows is not counted as 0."""
+    """Show the costs of one workflow or of all; an unknown amount is not counted as 0."""
     start = cli_common.parse_since(since, app.clock.now()) if since else ""
     by = by or ("workflow" if adw_id is None else "phase")
     account: JsonObject = {}
@@ -323,7 +323,7 @@ def _show_costs(app: Home, adw_id: str | None, since: str, by: str | None, *, as
 
 
 def _in_order(lines: Sequence[CostLine], by: str, *, is_one: bool) -> Sequence[CostLine]:
-    """Return days in their order, the phases of one workflow in theirs, and anything else by what it cost."""
+    """Sort days by date, keep the order of one workflow's phases, and sort anything else by cost."""
     if by == "phase" and is_one:
         return lines
     if by == "day":
@@ -381,7 +381,7 @@ def _attempt_table(entries: Sequence[CostEntry], total: CostLine) -> list[str]:
 
 
 def _cost_notes(total: CostLine, account: JsonObject, *, is_whole: bool) -> list[str]:
-    """Return what the figures leave out; *account* is what the document of one workflow says."""
+    """Return what the figures leave out; *account* comes from the document of one workflow."""
     notes = []
     if total.is_estimated:
         notes.append("estimated: reckoned from tokens and a price table, because the agent did not say its cost")

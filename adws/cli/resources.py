@@ -1,7 +1,7 @@
 """
-`adw quota`, `adw admin ports`, `breakers`, `locks`: what workflows share, and releasing it by hand.
+`adw quota`, `adw admin ports`, `breakers`, `locks`: show shared resources, and release them by hand.
 
-Looking changes nothing and makes no database.
+Showing changes nothing and creates no database.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def ports(*, as_json: bool) -> None:
 # --- adw quota -------------------------------------------------------------------------------------------------
 
 
-#: What the command exits with when a limit is reached.
+#: The exit code if a limit is reached.
 REACHED = 1
 
 
@@ -165,7 +165,7 @@ def reset(*, name: str | None, is_all: bool, as_json: bool) -> None:
 
 
 def _breakers(app: Home) -> list[BreakerRow]:
-    """Return the breakers as they stand now, without making a database and without writing to it."""
+    """Return the current state of the breakers, without creating or writing to a database."""
     if not app.has_database():
         return []
     from adws.adw_modules.circuit_breaker import seen
@@ -235,12 +235,12 @@ def _name(lock: IssueLock) -> str:
 
 
 def _lock_facts(lock: IssueLock) -> JsonObject:
-    """Return what names a lock."""
+    """Return the fields that identify a lock."""
     return {"repository": lock.repository, "issue_number": lock.issue_number, "adw_id": lock.adw_id}
 
 
 def _lock_data(app: Home, lock: IssueLock, now: datetime) -> JsonObject:
-    """Return one lock with the state of its workflow and the liveness of its owner."""
+    """Return a lock with the state of its workflow and the liveness of its owner."""
     lease = app.leases.read(lock.adw_id)
     try:
         state = app.store.load(lock.adw_id).document.current_state
@@ -251,7 +251,7 @@ def _lock_data(app: Home, lock: IssueLock, now: datetime) -> JsonObject:
     try:
         age = round((now - timestamps.parse(lock.acquired_at)).total_seconds(), 1)
     except ValueError:
-        age = None  # not a moment that we wrote
+        age = None  # not written by adw
 
     verdict = app.processes.verdict(lease.owner if lease else None)
 
@@ -268,7 +268,7 @@ def _liveness(row: JsonObject) -> str:
 
 
 def _release(app: Home, lock: IssueLock, *, force: bool) -> bool:
-    """Release *lock* and say whether its workflow could be told so by an event."""
+    """Release *lock*, and return whether an event could be recorded in its workflow."""
     row = app.leases.read(lock.adw_id)
     owner = row.owner if row is not None else None
     verdict = app.processes.verdict(owner)
@@ -291,7 +291,7 @@ def _release(app: Home, lock: IssueLock, *, force: bool) -> bool:
 
 
 def _is_readable(app: Home, adw_id: str, *, force: bool) -> bool:
-    """Say whether there is a document to leave an event in; raise what is wrong with it unless *force*."""
+    """Return whether there is a document to record an event in; raise why it is unreadable unless *force*."""
     if not app.store.exists(adw_id):
         return False
     try:

@@ -1,4 +1,4 @@
-"""`adw rollback`, `adw admin gc`, `adopt`, `verify`: undo, find what is left over, take it back, check."""
+"""`adw rollback`, `adw admin gc`, `adopt`, `verify`: undo, find leftover resources, adopt a worktree, check."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _lines(report: RollbackReport) -> list[str]:
     return [*lines, f"workflow {report.adw_id} is not rolled back yet: {len(report.blocked_by)} left; {again}"]
 
 
-# `adw admin gc` and `adw admin adopt`: what is left of workflows that are over, and taking a worktree back.
+# --- `adw admin gc` and `adw admin adopt`: leftover resources of finished workflows, and adopting a worktree ---------
 
 
 EXIT_LEFT = 1
@@ -173,7 +173,7 @@ def adopt(*, what: str, as_json: bool) -> None:
         output.emit(done.to_json(), f"{told}{more}", as_json=as_json)
 
 
-# `adw admin verify`: the eleven things that must always hold, checked against what is there.
+# --- `adw admin verify`: check the eleven invariants -----------------------------------------------------------
 
 
 EXIT_BROKEN = 1

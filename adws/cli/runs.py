@@ -1,5 +1,5 @@
 """
-`adw queue runs`: queued and running jobs, and how they ended.
+`adw queue runs`, `adw queue workers`: the runs and how they ended, and the workers.
 
 Read-only. Starts without SQLAlchemy and the like, because people look at the queue when something is stuck.
 """
@@ -21,22 +21,20 @@ from adws.adw_modules.recovery.explain import why_held, worker_state
 from adws.adw_modules.workflow.requirements import Requirements
 from adws.cli import main, output
 
-# What `adw queue runs` shows: plain data for `--json`, and lines of text made from that same data.
-#
-# Pure.
+# --- runs as plain data for `--json`, and as lines made from that data (pure) ----------------------------------
 
 
-#: What is shown of a run as it is stored.
+#: Fields of a run that are shown as stored.
 _OF_RUN = (
     *("run_id", "adw_id", "kind", "priority", "attempts", "reason", "losses", "slot", "parent_run_id", "payload"),
     *("asked_by", "created_at", "updated_at", "started_at", "finished_at"),
 )
-#: Longer reasons are cut in the table; --json has them whole.
+#: Longer reasons are truncated in the table, but not with --json.
 REASON_WIDTH = 60
 
 
 def run_data(run: Run, *, verdict: Verdict, now: datetime, held: str = "") -> JsonObject:
-    """Return one run with its age, the liveness of its worker, and why it waits though it is due."""
+    """Return a run with its age, the liveness of its worker, and why it waits although it is due."""
     owner = (views.owner_name(run.owner) or "a worker whose record cannot be read") if run.owner else None
 
     return {
@@ -55,7 +53,7 @@ def run_data(run: Run, *, verdict: Verdict, now: datetime, held: str = "") -> Js
 
 
 def run_lines(rows: Sequence[JsonObject], *, next_page: int | None) -> list[str]:
-    """Return the runs as a table, and how to see those before them."""
+    """Return the runs as a table, and the command for the next page."""
     if not rows:
         return ["no runs"]
     cells = [
@@ -80,7 +78,7 @@ def run_lines(rows: Sequence[JsonObject], *, next_page: int | None) -> list[str]
 
 
 def _why(row: JsonObject) -> str:
-    """Return why a run is where it is: what holds it, else what was said, and what it demands."""
+    """Return why a run is in its state: what holds it, or else its reason and its demands."""
     demands = Requirements.from_json(row["demands"])
     said = str(row["held_by"] or row["reason"])
     wanted = f"demands {demands.describe()}" if demands.to_text() and not row["held_by"] else ""
@@ -89,7 +87,7 @@ def _why(row: JsonObject) -> str:
 
 
 def _advice(rows: Sequence[JsonObject]) -> list[str]:
-    """Return what to do about runs that were given up, and that nobody has asked for again; the newest come first."""
+    """Return what to do about dead runs that no newer run replaced; *rows* begins with the newest."""
     newest = {str(row["adw_id"]): row for row in reversed(rows)}
 
     return [
@@ -121,12 +119,10 @@ def _seconds(value: object) -> float:
     return float(value) if isinstance(value, float | int) else 0.0
 
 
-# What is shown of workers and of waiting runs: plain data for `--json`, and lines made from that same data.
-#
-# Starts fast, as `adw queue runs` does: people look at workers when something is stuck.
+# --- workers as lines of text ----------------------------------------------------------------------------------
 
 
-#: Characters of a runner's id in the table; --json has it whole.
+#: Characters of a runner's id in the table; --json shows it whole.
 ID_WIDTH = 8
 
 
@@ -180,7 +176,7 @@ def runs(*, states: tuple[RunState, ...], limit: int, before: int | None, as_jso
 
 
 def _known_state(text: str) -> RunState:
-    """Return the state that is meant, in any case; raise UsageError with the list of those there are."""
+    """Return the state named in any case; raise UsageError with the list of states."""
     try:
         return RunState(text.lower())
     except ValueError as exc:
@@ -188,9 +184,7 @@ def _known_state(text: str) -> RunState:
         raise UsageError(f"{text!r} is not a state of a run; use one of {known}") from exc
 
 
-# `adw queue workers`: the workers there are, what they offer, and when they were last heard of.
-#
-# Read-only, and starts without SQLAlchemy and the like.
+# --- `adw queue workers`: the workers, what they offer, and their last heartbeat -------------------------------
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`adw serve`, `adw dashboard` and `adw cron`: webhooks, API, dashboard and workers; a link to it; the schedule."""
+"""`adw serve` (webhooks, API, dashboard, workers), `adw dashboard` (a login link) and `adw cron` (the schedule)."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
             raise UsageError(
                 f"others than this machine can reach {address}: set {missing} first, or listen at 127.0.0.1"
             )
-        if settings.log_format != "json":  # then all of it goes to the log, where it is to be
+        if settings.log_format != "json":  # with json everything belongs in the log
             cli_common.install_for_people(settings, least=logging.WARNING)
         if unboxed := app.sandboxes.check(is_required=True):
             output.say(unboxed)
-        app.runs.seconds_to_next()  # a database that cannot be used is told now, not to the first delivery
-        app.recovery.recover()  # what a server or a worker before this one left
+        app.runs.seconds_to_next()  # report an unusable database now, not at the first delivery
+        app.recovery.recover()  # runs left by an earlier server or worker
         count = settings.web_workers if workers is None else workers
         supervisor = Supervisor(partial(_start_worker, settings), count=count, clock=app.clock, say=output.say)
         door = create_app(app, workers=supervisor.counts, host=address)
@@ -85,7 +85,7 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
                 )
                 serving.run(listening)
             if serving.is_urgent:
-                os._exit(main.EXIT_INTERRUPTED)  # threads that wait for the database are not waited for
+                os._exit(main.EXIT_INTERRUPTED)  # do not wait for threads that wait for the database
         finally:
             door.close()
 
@@ -97,7 +97,7 @@ def _start_worker(settings: Settings) -> ChildProcess:
 
     env = config_load.process_environment()
     if settings.sandbox_required is None and settings.sandbox_mode != "off":
-        env = {**env, "ADW_SANDBOX_REQUIRED": "true"}  # what a server takes in may come from strangers
+        env = {**env, "ADW_SANDBOX_REQUIRED": "true"}  # a server's input may come from strangers
 
     return ChildProcess(argv, env=env, cwd=settings.home)
 
@@ -113,7 +113,7 @@ def _tell(app: Home, address: str, workers: int, *, as_json: bool) -> None:
     ]
     beside = identifiers.counted(workers, "worker") if workers else "no workers"
     text = f"adw serves {address} (dashboard at /, webhooks at /webhooks/github, API at /api/v1) with {beside}"
-    # With a token in the settings there is no need to leave a link in the logs.
+    # With a token in the settings the logs need no login link.
     where = app.settings.web_public_url or server.url_for_people(address)
     link = "" if app.settings.web_token else _new_link(app, where)
     said: JsonObject = {"address": address, "workers": workers, "closed": list(closed), "login": link or None}
@@ -126,20 +126,20 @@ def _tell(app: Home, address: str, workers: int, *, as_json: bool) -> None:
 
 
 def _new_link(app: Home, where: str) -> str:
-    """Return a link to the dashboard at *where* that logs a browser in, once."""
+    """Return a login link to the dashboard at *where* that works once."""
     token = dashboard_sessions.new_link(key_of(app.settings, clock=app.clock), clock=app.clock, name=cli_common.who())
 
     return dashboard_sessions.address_of_link(where, token)
 
 
-# Where the servers of this home on this machine listen: a file for each, which says its process and its address.
+# --- the servers of this home on this machine: a file for each, with its process and address -------------------
 
 _SERVERS = ".servers"
 
 
 @contextmanager
 def _announced(app: Home, address: str) -> Iterator[None]:
-    """Let `adw dashboard` find the server inside the block; files that killed servers left are removed."""
+    """Let `adw dashboard` find the server inside the block; remove files of killed servers."""
     me, folder = app.processes.me("web"), app.settings.state_dir / _SERVERS
     for path, owner, _address in _announcements(folder):
         if app.processes.verdict(owner) is Verdict.DEAD:
@@ -153,13 +153,13 @@ def _announced(app: Home, address: str) -> Iterator[None]:
 
 
 def _announcements(folder: Path) -> list[tuple[Path, OwnerRecord, str]]:
-    """Return file, process and address of every server that announced itself, in the order of their start."""
+    """Return file, process and address of every announced server, in the order of their start."""
     result: list[tuple[str, Path, OwnerRecord, str]] = []
     for path in folder.glob("*.json"):
         try:
             said = AtomicStateWriter.read(path)
         except AdwError:
-            continue  # it ended meanwhile, or the file is none of ours
+            continue  # it ended meanwhile, or the file is not ours
         owner = OwnerRecord.from_text(str(said.get("owner")))
         if owner is not None:
             result.append((str(said.get("started_at")), path, owner, str(said.get("address"))))
@@ -167,7 +167,7 @@ def _announcements(folder: Path) -> list[tuple[Path, OwnerRecord, str]]:
     return [(path, owner, address) for _, path, owner, address in sorted(result, key=lambda one: one[0])]
 
 
-# `adw dashboard`: a link that logs a browser in to the dashboard of the server that runs.
+# --- `adw dashboard`: a link that logs in to the dashboard of the running server -------------------------------
 
 
 @click.command()
@@ -186,7 +186,7 @@ def dashboard(*, address: str | None, as_json: bool) -> int:
             raise UsageError(f"{address!r} is no address: use one such as http://127.0.0.1:8001")
         found = _announcements(settings.state_dir / _SERVERS)
         listening = [one for _path, owner, one in found if app.processes.verdict(owner) is Verdict.ALIVE]
-        running = listening[-1] if listening else ""  # of several the one that started last
+        running = listening[-1] if listening else ""  # the last one started
         by_settings = server.url_of(settings.web_host, settings.web_port)
         where = address or settings.web_public_url or server.url_for_people(running or by_settings)
         link = _new_link(app, where)
@@ -197,11 +197,11 @@ def dashboard(*, address: str | None, as_json: bool) -> int:
     return main.EXIT_OK
 
 
-# The schedule of a home, for the command that keeps it and for workers that keep it beside their work.
+# --- the schedule of a home, for `adw cron` and for workers that run it beside their work ----------------------
 
 
 def schedule_of(home: Home) -> list[ScheduleEntry]:
-    """Return the entries as the settings have them."""
+    """Return the entries of the schedule in the settings."""
     return [
         ScheduleEntry(name=name, expression=expression, what=CRON_ENTRIES[name][1])
         for name, expression in entries_of(home.settings).items()
@@ -210,9 +210,9 @@ def schedule_of(home: Home) -> list[ScheduleEntry]:
 
 def tick_of(home: Home, is_ending: Callable[[], object]) -> Callable[[], None]:
     """
-    Return what does all that is due, with parts of its own: it runs beside the work, in another thread.
+    Return a function that runs all due entries; it opens the home anew, because it runs in another thread.
 
-    Nothing more is begun when *is_ending* says so. Raises ConfigError, here and not each minute.
+    It starts no further entry once *is_ending* returns true. Raise ConfigError here, and not every minute.
     """
     entries = schedule_of(home)
 
@@ -226,7 +226,7 @@ def tick_of(home: Home, is_ending: Callable[[], object]) -> Callable[[], None]:
     return tick
 
 
-# `adw cron`: doing what is due on the schedule of the home.
+# --- `adw cron`: run due entries of the schedule ---------------------------------------------------------------
 
 
 EXIT_FAILED = 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.store.legacy_import import ImportedFile
 
 
-#: Characters of a value on one line of `adw state show`; --json prints it whole.
+#: Characters of a value on one line of `adw state show`; --json shows it whole.
 SHOWN_WIDTH = 160
 
 
@@ -31,7 +31,7 @@ def show(*, adw_id: str, as_json: bool) -> None:
         try:
             loaded = cli_common.load(app, adw_id)
             data, warnings = loaded.data, cli_common.notes(loaded)
-        except StateInvalid as exc:  # shown all the same, so that a person can repair it
+        except StateInvalid as exc:  # shown anyway, so that a person can repair it
             if exc.data is None:
                 raise
             data, warnings = exc.data, (str(exc),)
@@ -80,7 +80,7 @@ def migrate(*, path: Path | None, dry_run: bool, as_json: bool) -> int:
 
     with main.open_home() as app:
         settings = app.settings
-        has_database = app.has_database()  # looking makes none
+        has_database = app.has_database()  # looking creates none
         planner = TreePlanner(
             store=app.store if has_database or settings.store == "files" else None,
             state_dir=settings.state_dir if settings.store == "files" else None,
@@ -111,7 +111,7 @@ def migrate(*, path: Path | None, dry_run: bool, as_json: bool) -> int:
     output.emit(data, table if rows else f"no workflow documents below {plan.root}", as_json=as_json)
     for file in plan.files:
         for notice in file.notices:
-            # But for what a row says already.
+            # Leave out what the row already says.
             if notice.kind != "migrated" and notice.reason not in file.detail:
                 output.say(f"adw: {notice.path}: {notice.reason}")
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 _WIDTH = 50
-#: Characters of a whole element or result that are printed as text.
+#: Characters printed of a whole element or result as text.
 _LONGEST = 2000
 
 
 def show_step(name: str, *, only_failed: bool, index: int | None, after: int, limit: int, as_json: bool) -> None:
-    """Show the iterations of the execution *name* of a step, or with *index* one of them with its calls."""
+    """Show the iterations of a step's execution *name*, or with *index* one iteration with its calls."""
     with main.open_home() as app:
         if not app.has_database():
             raise app.no_workflow(name)
@@ -133,7 +133,7 @@ def _shown(value: JsonValue) -> str:
     return identifiers.shortened(json.dumps(value, ensure_ascii=False), _LONGEST)
 
 
-# `adw queue retries`: scheduled retries, phases and calls of steps in one list, and cancelling one.
+# --- `adw queue retries`: list the scheduled retries of phases and calls of steps, and cancel one --------------
 
 
 _ERROR_WIDTH = 60
@@ -192,9 +192,9 @@ def _lines_retries(found: Sequence[WaitingRetry], now: datetime) -> list[str]:
     return output.table(("ID", "INDEX", "PHASE", "STEP", "TRIED", "NEXT TRY", "WHY", "LAST ERROR"), rows)
 
 
-# `adw queue external`: external tasks, who has them, and their tokens.
+# --- `adw queue external`: external tasks, their workers, and their tokens -------------------------------------
 #
-# Read-only. The token is printed when it is asked for, and nowhere else.
+# Read-only. A token is printed only if it is asked for.
 
 
 @click.group(invoke_without_command=True)

@@ -1,7 +1,7 @@
 """
-`adw status`, `adw list`, `adw events`: looking, without changing anything.
+`adw status`, `adw list`, `adw events`: read-only views.
 
-These start without SQLAlchemy and the like, because people type them often and scripts call them in loops.
+They start without SQLAlchemy and the like, because people type them often and scripts call them in loops.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: Columns for a reason in the table; --json has it whole, and the newest one stands above the table.
+#: Columns for a reason in the table; --json shows it whole, and the newest one is above the table.
 _REASON_WIDTH = 60
-#: Columns of a list, and those that its titles and phases have at least and at most.
+#: Width of a list, the least width of titles, and the greatest of phases.
 _LIST_WIDTH, _TITLE_WIDTH, _PHASE_WIDTH = 100, 20, 14
 
 
@@ -44,14 +44,14 @@ _LIST_WIDTH, _TITLE_WIDTH, _PHASE_WIDTH = 100, 20, 14
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """What `adw status` shows: the view of the workflow, and what only the database knows."""
+    """What `adw status` shows: the view of the workflow, and facts from the database."""
 
     view: WorkflowView
-    session: AgentSession | None = None  #: the newest of its agents
+    session: AgentSession | None = None  #: of its newest agent
     executions: Sequence[ExecutionLine] = ()  #: steps that loop or retry
     ports: Sequence[int] = ()
-    explanation: Explanation | None = None  #: why it does not move, and what to type
-    database_problem: str | None = None  #: why the database cannot be read; then the owner is not known
+    explanation: Explanation | None = None  #: why it does not progress, and what to type
+    database_problem: str | None = None  #: why the database cannot be read, so that the owner is unknown
 
     def to_json(self) -> JsonObject:
         """Return the status as plain data."""
@@ -226,7 +226,7 @@ def _hint(hint: JsonObject, now: datetime) -> str:
 
 
 def row_data(row: WorkflowSummary) -> JsonObject:
-    """Return one row as plain data; every key is always there."""
+    """Return a row as plain data, always with every key."""
     names = ("adw_id", "state", "repository", "issue_number", "title", "workflow", "revision")
     made = {field.name: getattr(row.result, field.name, None) for field in fields(WorkflowResult)}
 
@@ -241,10 +241,10 @@ def row_data(row: WorkflowSummary) -> JsonObject:
 
 
 def list_lines(page: Page, now: datetime) -> list[str]:
-    """Return a page of the list as a table, and how to see the next one."""
+    """Return a page of the list as a table, and the command for the next page."""
     if not page.rows:
         return ["no workflows"]
-    # The repository is named only where that says something: rows of one repository all have the same.
+    # The repository is shown only if the rows have more than one.
     is_one_repository = len({row.repository for row in page.rows}) == 1
     rows = []
     for row in page.rows:
@@ -263,7 +263,7 @@ def list_lines(page: Page, now: datetime) -> list[str]:
             )
         )
     table = output.table(("ID", "STATE", "PHASE", "ISSUE", "PR", "USD", "TIME", "UPDATED"), rows)
-    # What is left of a line is for the title, which stands last.
+    # The title comes last and gets the rest of the line.
     width = max(map(len, table))
     room = max(_LIST_WIDTH - width - 2, _TITLE_WIDTH)
     titles = ["TITLE", *(identifiers.shortened(row.title, room) for row in page.rows)]
@@ -273,7 +273,7 @@ def list_lines(page: Page, now: datetime) -> list[str]:
 
 
 def _short_span(seconds: float) -> str:
-    """Return a duration in few characters, such as `42 s`, `12:05` (minutes) or `1:02:09` (hours)."""
+    """Return a short duration, such as `42 s`, `12:05` (minutes) or `1:02:09` (hours)."""
     minutes, rest = divmod(int(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
@@ -282,7 +282,7 @@ def _short_span(seconds: float) -> str:
 
 
 def events_lines(events: Sequence[Event], now: datetime) -> list[str]:
-    """Return events as a table, in the order they happened."""
+    """Return events as a table, in order."""
     if not events:
         return ["no events"]
     rows = [
@@ -301,7 +301,7 @@ def events_lines(events: Sequence[Event], now: datetime) -> list[str]:
 
 
 def event_line(event: Event) -> str:
-    """Return one event as a line of its own."""
+    """Return an event as one line."""
     where = f" {_where(event)}" if event.node_name else ""
     attempt = f" {event.attempt_number}" if event.attempt_number is not None else ""
     facts = f" {told}" if (told := events_module.facts_of(event)) else ""
@@ -310,7 +310,7 @@ def event_line(event: Event) -> str:
 
 
 def _where(event: Event) -> str:
-    """Return the phase or step that an event is about, with the number of the element in a loop."""
+    """Return the phase or step of an event, with the index of the element in a loop."""
     is_one_of_many = event.iteration_index is not None and event.total_iterations != 1
 
     return f"{event.node_name}[{event.iteration_index}]" if is_one_of_many else event.node_name or ""
@@ -365,11 +365,11 @@ def status(*, name: str, only_failed: bool, index: int | None, after: int, limit
         executions: Sequence[ExecutionLine] = ()
         ports: Sequence[int] = ()
         problem: str | None = None
-        try:  # the document tells enough without these
+        try:  # the document is enough without these
             if app.has_database():
                 lease = app.leases.read(adw_id)
                 ports = [row.port for row in app.ports.all() if row.adw_id == adw_id]
-                # Before the first attempt there is neither a session nor an execution: their code need not be loaded.
+                # Before the first attempt there are no sessions or executions, so their code is not loaded.
                 if any(phase.attempts for phase in loaded.document.phases):
                     sessions = app.sessions.of_workflow(adw_id)
                     executions = app.execution_views.of_workflow(adw_id, limit=limit)
@@ -389,7 +389,7 @@ def status(*, name: str, only_failed: bool, index: int | None, after: int, limit
 
 
 def _explanation_of(app: Home, document: WorkflowDocument) -> Explanation | None:
-    """Return why the workflow does not move and what to type, None when the database cannot say."""
+    """Return why the workflow does not progress and what to type, or None if the database cannot be read."""
     from adws.adw_modules.recovery.explain import Diagnosis, diagnosis_of, explain
     from adws.adw_modules.recovery.plan import Claim
 
@@ -537,7 +537,7 @@ def events(*, adw_id: str, after: str | None, limit: int, follow: bool, as_json:
             raise app.no_workflow(adw_id)
 
         if not follow:
-            # The last one is what to pass to --after for those that follow.
+            # *last* is the argument of --after for the events that follow.
             last = result[-1].event_id if result else None
             data: JsonObject = {"events": [event.to_json() for event in result], "last": last}
             output.emit(data, events_lines(result, app.clock.now()), as_json=as_json)
@@ -546,7 +546,7 @@ def events(*, adw_id: str, after: str | None, limit: int, follow: bool, as_json:
 
 
 def _follow(app: Home, adw_id: str, after: str | None, *, as_json: bool) -> None:
-    """Print events as they come, until the workflow has stopped and there are none left."""
+    """Print events as they come, until the workflow has stopped and all are printed."""
     while True:
         has_stopped = cli_common.has_stopped(app, adw_id)
         result = app.events.of_workflow(adw_id, after=after)
@@ -560,7 +560,7 @@ def _follow(app: Home, adw_id: str, after: str | None, *, as_json: bool) -> None
 
 
 def _known_state(text: str | None) -> str | None:
-    """Return the state that is meant, in any case; raise UsageError with the list of those there are."""
+    """Return the state named in any case, or None; raise UsageError with the list of states."""
     if text is None:
         return None
     # Imported only for filters: the other views start without the state machine.

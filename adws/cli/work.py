@@ -1,4 +1,4 @@
-"""`adw run`, `adw resume`, `adw retry`: starting a workflow and continuing one."""
+"""`adw run`, `adw resume`, `adw retry`: start a workflow or continue one."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# --- how a command that worked on a workflow ends ---------------------------------------------------------------
+# --- the result of a command that worked on a workflow ---------------------------------------------------------------
 
 
-#: Lines of the output of a gate that are shown when it is red before any work was done.
+#: Lines of output shown of a gate that is red before any work was done.
 _OUTPUT_LINES = 100
 
 EXIT_DONE, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 130, 143
@@ -50,11 +50,11 @@ EXIT_DONE, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 130, 143
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunEnding:
-    """How it stands when the command ends."""
+    """The state of a workflow when the command ends."""
 
     workflow: WorkflowView
-    message: str = ""  #: what was said about the run, for a workflow that is not over
-    has_worker: bool = False  #: somebody else works on it
+    message: str = ""  #: about the run, if the workflow has not finished
+    has_worker: bool = False  #: a worker works on it
     signal_exit: int | None = None  #: exit code of the signal that ended this command
 
     @property
@@ -66,7 +66,7 @@ class RunEnding:
 
 
 def exit_code(end: RunEnding) -> int:
-    """Return 0 when it is completed or waits for approval; else the signal's code, or 1."""
+    """Return 0 if it is completed or waits for approval, else the signal's code, or 1."""
     state = end.workflow.state
     if state == "completed" or end.workflow.waiting_phase:
         return EXIT_DONE
@@ -137,32 +137,32 @@ def _next(end: RunEnding) -> tuple[str, ...]:
     return (f"adw status {adw_id}", f"adw pause {adw_id}") if end.has_worker else (f"adw resume {adw_id}", "adw worker")
 
 
-# Working on a workflow in the terminal it was asked for: through its retries, until it is over or parked.
+# --- work on a workflow in the foreground: through its retries, until it is finished or parked -----------------
 #
-# Ctrl-C suspends: the attempt under way is ended in order and does not count, the workflow is paused. A second one ends
-# its processes at once. SIGTERM suspends too, but leaves the workflow to the next worker.
+# Ctrl-C suspends: the current attempt is ended in order and does not count, and the workflow is paused. A second Ctrl-C
+# kills its processes at once. SIGTERM suspends too, but leaves the workflow to the next worker.
 
 
 CTRL_C = "Ctrl-C"
-#: Lanes of steps that are worked on at a time.
+#: The most lanes of steps worked on at a time.
 _LANES = 8
-#: Seconds between two polls of a run that somebody else works on, or of the time of a retry.
+#: Seconds between two polls of another process's run, or of the time of a retry.
 _LOOK_SECONDS = 0.25
 
 
 class Foreground:
-    """The work of one command on one workflow; made before anything else, so that all of it is shown."""
+    """The work of one command on one workflow; created before anything else, so that everything is shown."""
 
     def __init__(self, app: Home) -> None:
         self._app = app
         cli_common.install_for_people(app.settings)
         self._progress = output.make(app.clock, app.redactor.redact_text)
         app.say, app.tell = self._progress.say, self._tell
-        self._signal: int | None = None  #: the last one that came
+        self._signal: int | None = None  #: the last signal received
         self._interrupts = 0
-        self._held_by = ""  #: why the run waits, as it was said last
-        self._seen: str | None = None  #: the last event of somebody else's work that was shown
-        self._told_revision = 0  #: of the document whose events were shown last, by our own work
+        self._held_by = ""  #: the reason last shown why the run waits
+        self._seen: str | None = None  #: the last stored event that was read
+        self._told_revision = 0  #: revision of the document whose events our own work showed last
 
     def __enter__(self) -> Self:
         return self
@@ -173,7 +173,7 @@ class Foreground:
         self._progress.close()
 
     def carry(self, run: Run) -> RunEnding:
-        """Work on a run until it is over or parked, waiting for its retries; follow it when a worker was first."""
+        """Work on a run until it is finished or parked, waiting for its retries; follow it if a worker was first."""
         with self._signals():
             ended, message = self._carry(run)
         self._progress.close()
@@ -186,7 +186,7 @@ class Foreground:
         )
 
     def _carry(self, run: Run) -> tuple[Run | None, str]:
-        """Return the run as it stands in the end, and what is to be said about it."""
+        """Work on the run; return its final state and a message about it."""
         me, ttl_seconds = self._app.processes.me("cli"), self._app.settings.lease_ttl_seconds
         while True:
             claimed = self._app.run_claimer.claim(
@@ -212,17 +212,17 @@ class Foreground:
                 return self._left(self._app.runs.get(run.run_id), run)
 
     def _is_over(self, end: RunResult) -> bool:
-        """Say whether nothing more happens to a run that we worked on, or nothing that is worth waiting for here."""
+        """Return whether the run that we worked on has ended, or its wait is not worth staying for."""
         if isinstance(end.outcome, RetryAt):
             return False
         if end.run is None or end.outcome == Stopped(reason="lost_lease"):
-            return False  # somebody else has it now
+            return False  # another process has it now
         if self._interrupts or end.outcome is not None or end.run.state is not RunState.PENDING:
             return True
         due = timestamps.parse(end.run.not_before) if end.run.not_before else self._app.clock.now()
         if (due - self._app.clock.now()).total_seconds() <= BUSY_SECONDS:
-            return False  # somebody had the workflow for a moment
-        # Trouble with disk, database or quotas is not sat out in a terminal, unless a worker may take the run.
+            return False  # another process had the workflow for a moment
+        # A terminal does not wait for disk, database or quotas, unless a worker may take the run meanwhile.
         if not any(worker_state(self._app, worker) is RunnerState.ONLINE for worker in self._app.workers.all()):
             return True
         self._progress.interject(f"adw: waiting: {end.message}")
@@ -231,23 +231,23 @@ class Foreground:
 
     def _wait(self, run: Run, due: datetime) -> bool:
         """
-        Wait until *due*; say whether that was cut short, by a signal or because another process has the run.
+        Wait until *due*; return whether a signal or another process's claim of the run cut the wait short.
 
-        Calls of its steps that are due are made meanwhile: there need not be a worker.
+        Meanwhile, make due calls of its steps, because there may be no worker.
         """
         while (left := (due - self._app.clock.now()).total_seconds()) > 0.0:
             result = self._app.runs.get(run.run_id)
             if self._interrupts or result is None or result.state is not RunState.PENDING:
                 return True
             if result.not_before <= timestamps.to_text(self._app.clock.now()):
-                return False  # what it waited for is over
+                return False  # it became due earlier
             if not self._work_on_lanes(run.adw_id):
                 self._app.clock.sleep(min(left, _LOOK_SECONDS))
 
         return False
 
     def _work_on_lanes(self, adw_id: str) -> bool:
-        """Make calls of the steps of a workflow that are due; say whether there were any."""
+        """Make the due calls of a workflow's steps; return whether there were any."""
         me, ttl_seconds = self._app.processes.me("cli"), self._app.settings.lease_ttl_seconds
         due = self._app.executions.due_lanes(adw_id)[:_LANES]
         claimed = [
@@ -263,7 +263,7 @@ class Foreground:
         return True
 
     def _left(self, found: Run | None, run: Run) -> tuple[Run | None, str]:
-        """Leave a run that waits, or that somebody else has; Ctrl-C parks what nobody has."""
+        """Leave a run that waits or that another process has; after Ctrl-C pause the workflow if nobody has it."""
         if self._signal != signal.SIGINT or found is None or found.state is not RunState.PENDING:
             return found, "" if found is None or found.state in LIVE_RUNS else found.reason
         try:
@@ -274,7 +274,7 @@ class Foreground:
         return self._app.runs.get(run.run_id), ""
 
     def _wait_for_place(self, run: Run) -> None:
-        """Wait a moment with a run that is due and that we may not claim, and say why, once."""
+        """Wait a moment with a due run that we may not claim, and say why, once."""
         offer = self._app.claim_policy.offer
         if offer is not None and not meets(offer, run.demands):
             why = f"it demands {run.demands.describe()}, so it is left to a worker that has that"
@@ -285,14 +285,14 @@ class Foreground:
         self._held_by = why
         self._app.clock.sleep(_LOOK_SECONDS)
 
-    # --- somebody else's work ----------------------------------------------------------------------------------
+    # --- another process's work --------------------------------------------------------------------------------
 
     def _follow(self, run: Run) -> Run | None:
-        """Show what somebody else does with the run; return it when it is over, free again, or we are to end."""
+        """Show another process's work on the run; return the run once it is finished, free, or we have to end."""
         while True:
             result = self._app.runs.get(run.run_id)
             if result is not None and result.state in FINAL_RUNS:
-                # The copy of its last events in the database may be behind the document.
+                # The projection of its last events may lag behind the document.
                 self._app.catch_up(run.adw_id)
                 self._app.flush_projection()
             self._show_events(run.adw_id)
@@ -308,7 +308,7 @@ class Foreground:
             self._app.clock.sleep(_LOOK_SECONDS)
 
     def _newer_run(self, run: Run) -> Run | None:
-        """Return the run that took the place of one that is over, None when the workflow does not continue."""
+        """Return the run that follows a finished one, or None if the workflow does not continue."""
         while not self._interrupts:
             newest = run_of(self._app, run.adw_id)
             if newest.run_id != run.run_id:
@@ -328,7 +328,7 @@ class Foreground:
             self._progress.tell(self._app.store.load(adw_id).document, others)
 
     def _tell(self, document: WorkflowDocument, events: Sequence[Event]) -> None:
-        """Show what our own work stored."""
+        """Show the events that our own work stored."""
         self._told_revision = document.revision
         self._progress.tell(document, events)
 
@@ -350,7 +350,7 @@ class Foreground:
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Leave marks only: this may run in the middle of anything, also of our own output."""
+        """Only set flags: a signal may interrupt anything, even our own output."""
         del frame
         self._interrupts += 1
         self._signal = number
@@ -374,7 +374,7 @@ def _said(end: RunResult, number: int | None) -> str:
 
 
 def run_of(app: Home, adw_id: str) -> Run:
-    """Return the newest run of a workflow; raise WorkflowBusy when it has none any more."""
+    """Return the newest run of a workflow; raise WorkflowBusy if it has none any more."""
     for run in app.runs.of_workflow(adw_id, limit=1):
         return run
 
@@ -488,7 +488,7 @@ def run(
                 raise UsageError(f"{spec.name} continues an earlier workflow: name that with --id, without --task")
             _refuse_options_of_starts(spec, adw_id, title=title, body=body, again=again, in_place=in_place)
             if adw_id:
-                cli_common.load(app, adw_id)  # a wrong id makes no database
+                cli_common.load(app, adw_id)  # a wrong id creates no database
             elif number is not None:
                 adw_id = last_workflow(app, number, repository, spec).adw_id
             return _carry_on(
@@ -542,7 +542,7 @@ def _carry_on(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Continue a workflow with the phases of another definition; *options* are those of `Control.plan_continue`."""
+    """Continue a workflow with the phases of *spec*; *options* are those of `Control.plan_continue`."""
     control = app.control
     if dry_run:
         plan = control.plan_continue(adw_id, spec, **options)
@@ -599,7 +599,7 @@ def _start_here(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
         raise
     with Foreground(app) as here:
         with app.workflow_creator.create(document, start):
-            pass  # stored: the work is taken up like any other run, so that a worker may be first
+            pass  # stored: the run is claimed like any other, and a worker may be first
         subject = _subject(document.issue_number, document.issue_title)
         output.say(f"workflow {document.adw_id}: {start.spec.name} for {subject}")
 
@@ -639,7 +639,7 @@ def resume(
     continued, too, with the phases of that workflow, in the same worktree and branch.
     """
     with main.open_home() as app:
-        before = cli_common.load(app, adw_id).document  # a wrong id makes no database
+        before = cli_common.load(app, adw_id).document  # a wrong id creates no database
         if workflow and before.workflow is not None and before.workflow.phases:
             if from_phase:
                 raise UsageError("--from starts at a phase again, and --workflow names other phases: leave one out")
@@ -684,7 +684,7 @@ def retry(
         state = cli_common.load(app, adw_id).document.current_state
         spec: WorkflowSpec | None = app.workflows.get(workflow) if workflow else None
         if state != "failed":
-            app.control.plan(adw_id, spec=spec)  # what resume would refuse, too, is refused with what to do instead
+            app.control.plan(adw_id, spec=spec)  # refuses what resume would refuse, with its advice
             helps = f"resume {adw_id} continues it" if state == "paused" else f"status {adw_id} says what it waits for"
             raise UsageError(f"workflow {adw_id} is {state}, not failed: adw {helps}")
 
@@ -696,7 +696,7 @@ def retry(
 
 
 def _go_on(app: Home, adw_id: str, ask: Callable[[], Applied], *, hint: str, detach: bool, as_json: bool) -> int:
-    """Have the change made, and work on what it queued; *hint* is left to the worker that is at it already."""
+    """Call *ask* and work on the run it queued; if a worker has the workflow, leave it *hint*."""
     with Foreground(app) as here:
         try:
             applied = ask()

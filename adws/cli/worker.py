@@ -1,4 +1,4 @@
-"""`adw worker`: executing queued runs; `adw admin recover`: finding work whose worker is gone."""
+"""`adw worker`: execute queued runs; `adw admin recover`: recover runs of dead workers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def worker(
     """Execute queued runs until SIGTERM or Ctrl-C; running attempts are suspended then, and queued again."""
     with main.open_home(role="worker") as app:
         settings, terms = app.settings, app.claim_policy
-        if settings.log_format != "json":  # then all of it goes to the log, where it is to be
+        if settings.log_format != "json":  # with json everything belongs in the log
             cli_common.install_for_people(settings, least=logging.WARNING)
             lines = output.PlainLines(app.redactor.redact_text, with_ids=True)
             app.say, app.tell = lines.say, lines.tell
@@ -75,7 +75,7 @@ def worker(
         asked: list[int] = []
         tick = None
         if settings.database_file is None and not once and max_runs is None:
-            # Workers on a server keep the schedule beside their work; on one machine adw cron does.
+            # With a database server workers run the schedule beside their work; with SQLite adw cron does.
             from adws.cli import serve
 
             tick = serve.tick_of(app, lambda: asked)
@@ -106,7 +106,7 @@ def worker(
 
 
 def _listen(made: Worker, asked: list[int]) -> None:
-    """Drain on a signal, and without mercy on a second one; signals are noted in *asked*."""
+    """Drain on the first signal, urgently on the second; append the signals to *asked*."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del frame
@@ -124,15 +124,15 @@ def _say_end(app: Home, end: RunResult) -> None:
     output.say(app.redactor.redact_text(line))
 
 
-# A command that another one runs beside itself: a worker of `adw serve`, the server of `adw demo`.
+# --- a command run by another one: a worker of `adw serve`, the server of `adw demo` ---------------------------
 #
-# Its parent holds the other end of its input. When that closes, however the parent died, it shuts down.
+# The parent holds the write end of its standard input. When that closes, however the parent died, it shuts down.
 
 
 def start() -> NoReturn:
-    """Work until told to end, or until the parent process is gone."""
+    """Run the command until told to end, or until the parent process is gone."""
     threading.Thread(target=_end_with_the_starter, name="adw-parent", daemon=True).start()
-    main.main()  # which takes the secrets of the process before anything else
+    main.main()  # takes the secrets out of the environment first
 
 
 def _end_with_the_starter() -> None:
@@ -142,7 +142,7 @@ def _end_with_the_starter() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# `adw admin recover`: finding the runs of dead workers, and queueing them again.
+# --- `adw admin recover`: find the runs of dead workers and requeue them ---------------------------------------
 
 
 @click.command()

@@ -1,8 +1,8 @@
 """
 adw's own secrets: from variables, from files that variables name (`ADW_GITHUB_TOKEN_FILE`), or from systemd.
 
-They are taken once, when a command starts, and removed from the environment of the process, also from what
-`/proc/PID/environ` shows: no process that adw starts, and none that reads about it, finds them there.
+They are taken once, when a command starts, and removed from the environment of the process and from what
+`/proc/PID/environ` shows, so that no child process inherits them and no other process reads them there.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.identifiers import OWN_SECRETS
 
-#: Most bytes of a file with a secret.
+#: The most bytes read from a file with a secret.
 MAX_BYTES = 64 * 1024
 
 _taken: dict[str, str] = {}
 
 
 def taken() -> Mapping[str, str]:
-    """Return the secrets that were taken, by the names of their variables."""
+    """Return the secrets taken, by the names of their variables."""
     return _taken
 
 
 def take() -> None:
-    """Take the secrets of this process out of its environment; raise ConfigError for a file that cannot be read."""
+    """Move this process's secrets out of its environment; raise ConfigError if a file cannot be read."""
     secrets = read(os.environ)
     _taken.update(secrets)
     for name in [*secrets, *(f"{name}_FILE" for name in OWN_SECRETS)]:
@@ -36,7 +36,7 @@ def take() -> None:
 
 
 def read(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the secrets that *env* has or names; a variable counts before its file, and that before systemd's."""
+    """Return the secrets in *env* or in files it names; a variable wins over its file, and that over systemd's."""
     found: dict[str, str] = {}
     folder = env.get("CREDENTIALS_DIRECTORY", "")
     for name in sorted(OWN_SECRETS):
@@ -65,13 +65,13 @@ def _content(path: Path, name: str, *, is_private: bool) -> str:
 
 
 def _wipe(names: frozenset[str]) -> None:
-    """Overwrite the values of *names* where the kernel put them when this process started."""
+    """Overwrite the values of *names* in the memory that the kernel shows as the environment."""
     try:
         stat = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
-        start, end = int(stat[47]), int(stat[48])  # env_start and env_end, the 50th and 51st field
+        start, end = int(stat[47]), int(stat[48])  # env_start and env_end, fields 50 and 51
         block = ctypes.string_at(start, end - start)
     except (OSError, ValueError, IndexError):
-        return  # not Linux, or no /proc: nobody can read it there either
+        return  # not Linux, or no /proc, so nobody can read it there either
     place = start
     for entry in block.split(b"\0"):
         name, _, value = entry.partition(b"=")

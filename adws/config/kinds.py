@@ -1,8 +1,8 @@
 """
-The kinds of values that settings have: what may be written, and how the text becomes a value.
+The kinds of values of settings: what may be written, and how the text is parsed.
 
-A parser takes the text a user gave and the home, and raises ValueError with the end of a sentence: "must be ...".
-It never repeats the text, which may be a secret; the caller decides what may be shown.
+A parser takes the user's text and the home, and raises ValueError with the end of a sentence: "must be ...". It never
+repeats the text, which may be a secret; the caller decides what may be shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Parser: TypeAlias = Callable[[str, Path], Any]
 _USER_PART = r"^([^:/]+://[^:/?#@]*):(.*)@"
 _URL_PARAMETER = r"(?i)([?&](?:password|passwd|sslpassword)=)([^&#]*)"
 
-#: Characters of the shortest token that the web server accepts.
+#: The minimum length of a token that the web server accepts.
 SHORTEST_TOKEN = 16
 
 
@@ -34,12 +34,12 @@ class Kind(NamedTuple):
 
 
 def kind(values: str) -> Callable[[Parser], Kind]:
-    """Return a decorator that makes a parser the kind of which *values* may be written."""
+    """Return a decorator that turns a parser into a kind described by *values*."""
     return lambda parse: Kind(values, parse)
 
 
 def checked(is_allowed: Callable[[str], object], must_be: str, values: str) -> Kind:
-    """Return the kind of a text that *is_allowed* accepts, and that is kept as it is."""
+    """Return the kind of a text that *is_allowed* accepts and that is kept unchanged."""
 
     def parse(text: str, _home: Path) -> str:
         if not is_allowed(text):
@@ -50,7 +50,7 @@ def checked(is_allowed: Callable[[str], object], must_be: str, values: str) -> K
 
 
 def matching(pattern: str, must_be: str, values: str) -> Kind:
-    """Return the kind of a text that matches *pattern*, which is compiled when a value needs it."""
+    """Return the kind of a text that matches *pattern*, which is compiled on first use."""
     return checked(lambda text: re.fullmatch(pattern, text), must_be, values)
 
 
@@ -63,7 +63,7 @@ def several(one: Kind, values: str) -> Kind:
 
 
 def choice(*allowed: str, or_else: Kind | None = None) -> Kind:
-    """Return the kind of one word of a list, in any case; *or_else* is asked about other texts."""
+    """Return the kind of one word of a list, in any case; other texts are parsed by *or_else*."""
     spelling = {word.casefold(): word for word in allowed}
     values = ", ".join((*allowed, *([f"or {or_else.values}"] if or_else else [])))
 
@@ -79,7 +79,7 @@ def choice(*allowed: str, or_else: Kind | None = None) -> Kind:
 
 
 def choices(*allowed: str) -> Kind:
-    """Return the kind of words of a list, separated by commas; `none` is none of them."""
+    """Return the kind of words of a list, separated by commas; `none` is the empty list."""
     words = several(choice(*allowed), "")
 
     def parse(text: str, home: Path) -> tuple[str, ...]:
@@ -95,9 +95,9 @@ def choices(*allowed: str) -> Kind:
 
 def pairs(names: tuple[str, ...], one: Kind, *, alone: bool = False) -> Kind:
     """
-    Return the kind of values of *one*, each with a name of a list before it: `name=value, ...`.
+    Return the kind of `name=value, ...`, with a name of *names* and a value of the kind *one*.
 
-    With *alone* a value may also stand without a name; it has the name "".
+    With *alone* a value may also be written without a name; its name is then "".
     """
 
     def parse(text: str, home: Path) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def pairs(names: tuple[str, ...], one: Kind, *, alone: bool = False) -> Kind:
 
 @kind("true, false")
 def switch(text: str, _home: Path) -> bool:
-    """Return whether something is on."""
+    """Return the boolean that *text* spells."""
     words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
     if text.casefold() not in words:
         raise ValueError("must be true or false")
@@ -141,7 +141,7 @@ def whole(least: int, most: int | None = None) -> Kind:
 
 
 def number(is_allowed: Callable[[float], bool], must_be: str, values: str) -> Kind:
-    """Return the kind of a number that *is_allowed* accepts; what is no number is given to it as nan."""
+    """Return the kind of a number that *is_allowed* accepts; it gets nan for a text that is not a number."""
 
     def parse(text: str, _home: Path) -> float:
         try:
@@ -177,7 +177,7 @@ def size(*, or_off: bool = False) -> Kind:
 
 
 def _is_whole(text: str) -> bool:
-    """Say whether *text* is a whole number of plain digits, and not so long that it is nonsense."""
+    """Return whether *text* consists of at most 15 ASCII digits."""
     return text.isascii() and text.isdigit() and len(text) <= 15
 
 
@@ -186,7 +186,7 @@ def _is_whole(text: str) -> bool:
 
 @kind("path")
 def path(text: str, home: Path) -> Path:
-    """Return an absolute path; a relative one starts at the home, `~` is the person's directory."""
+    """Return an absolute path; a relative one starts at the adw home, and `~` is the user's directory."""
     try:
         expanded = Path(text).expanduser()
     except RuntimeError as exc:
@@ -199,7 +199,7 @@ def path(text: str, home: Path) -> Path:
 
 @kind("paths, separated by commas, or none")
 def files(text: str, _home: Path) -> tuple[str, ...]:
-    """Return paths below the directory they will be looked for in; `none` names none."""
+    """Return relative paths that stay inside the directory they are looked up in; `none` is the empty list."""
     if text.strip().casefold() == "none":
         return ()
     names = tuple(filter(None, (name.strip().removeprefix("./") for name in text.split(","))))
@@ -212,7 +212,7 @@ def files(text: str, _home: Path) -> tuple[str, ...]:
 
 @kind("sqlite:///PATH, postgresql://USER:PASSWORD@HOST/NAME (also as postgresql+psycopg://)")
 def database_url(text: str, home: Path) -> str:
-    """Return the URL of a SQLite file (made absolute, from the home) or of a PostgreSQL database."""
+    """Return the URL of a PostgreSQL database or of a SQLite file, whose path is made absolute from the home."""
     scheme, separator, rest = text.partition("://")
     if scheme in {"postgresql", "postgres", "postgresql+psycopg"} and rest.strip("/"):
         return f"postgresql{separator}{rest}"
@@ -224,7 +224,7 @@ def database_url(text: str, home: Path) -> str:
 
 @kind("owner/name or its URL")
 def repository(text: str, _home: Path) -> str:
-    """Return owner/name, also of a GitHub URL."""
+    """Return owner/name, taken from a URL if necessary."""
     pattern = r"(?:https?://[^/\s]+/|ssh://[^/\s]+/|[\w.-]+@[^:/\s]+:)?([\w.-]+/[\w.-]+?)(?:\.git)?/?"
     match = re.fullmatch(pattern, text)
     if match is None or set(match[1].split("/")) & {".", ".."}:
@@ -235,7 +235,7 @@ def repository(text: str, _home: Path) -> str:
 
 @kind("URL")
 def web_url(text: str, _home: Path) -> str:
-    """Return the address of a service, without a slash at its end; one with a user or a query in it is refused."""
+    """Return the address of a service without a trailing slash; refuse one with a user or a query."""
     if re.fullmatch(r"https?://[\w.-]+(?::\d{1,5})?(?:/[\w./-]*)?", text) is None:
         raise ValueError("must be an address such as https://github.example.com/api/v3")
 
@@ -244,7 +244,7 @@ def web_url(text: str, _home: Path) -> str:
 
 @kind("URL without a path")
 def origin(text: str, _home: Path) -> str:
-    """Return scheme, name and port of an address that people use, without a slash at its end."""
+    """Return scheme, host and port of an address that people use, without a trailing slash."""
     if re.fullmatch(r"https?://(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?/?", text) is None:
         raise ValueError("must be an address without a path, such as https://adw.example.com")
 
@@ -253,7 +253,7 @@ def origin(text: str, _home: Path) -> str:
 
 @kind("A, B, ...")
 def hosts(text: str, _home: Path) -> tuple[str, ...]:
-    """Return names of hosts, separated by commas; `*.` before one means those below it."""
+    """Return names of hosts, separated by commas; `*.` before a name means its subdomains."""
     pattern = r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[?[0-9a-f:]+\]?"
     result = tuple(part.strip().lower() for part in text.split(","))
     if not all(re.fullmatch(pattern, name) for name in result):
@@ -285,7 +285,7 @@ commit_message = matching(
     "one line with <summary>, <issue> or <id>, and besides <type> and <phase>",
     "line of text",
 )
-#: A remote or a model that a program would read as an option is refused.
+#: A remote or model that a program would read as an option is refused.
 remote = matching(r"(?!.*\.\.)[A-Za-z0-9_][\w./-]*", "the name of a git remote, such as origin", "name")
 model = matching(r"[A-Za-z0-9][\w./:@\[\]-]*", "the name of a model, such as sonnet or openai/gpt-5", "name of a model")
 variables = several(
@@ -305,7 +305,7 @@ token = checked(
 
 @kind("A, B, ...")
 def texts(text: str, _home: Path) -> tuple[str, ...]:
-    """Return a list that is written with commas."""
+    """Return the texts of a list, separated by commas."""
     result = tuple(part.strip() for part in text.split(","))
     if not all(result) or not text.isprintable():
         raise ValueError("must be a list of texts, separated by commas")
@@ -315,7 +315,7 @@ def texts(text: str, _home: Path) -> tuple[str, ...]:
 
 @kind("text, or two separated by a space")
 def secrets(text: str, home: Path) -> tuple[str, ...]:
-    """Return secrets that are written with spaces: those that GitHub signs with may hold any other character."""
+    """Return secrets, separated by spaces: GitHub's webhook secrets may hold any other character."""
     result = tuple(token.parse(part, home) for part in text.split())
     if any(one.endswith(",") for one in result[:-1]):
         raise ValueError("must be one word, or two that are separated by a space and no comma")
@@ -325,7 +325,7 @@ def secrets(text: str, home: Path) -> tuple[str, ...]:
 
 @kind("TOKEN, TOKEN, ...")
 def tokens(text: str, home: Path) -> tuple[str, ...]:
-    """Return secrets that are written with commas; one that can be guessed is refused."""
+    """Return secrets, separated by commas; refuse one short enough to be guessed."""
     result = tuple(token.parse(part.strip(), home) for part in text.split(","))
     if any(len(one) < SHORTEST_TOKEN for one in result):
         raise ValueError(f"must be tokens of {SHORTEST_TOKEN} characters or more, separated by commas")
@@ -335,7 +335,7 @@ def tokens(text: str, home: Path) -> tuple[str, ...]:
 
 @kind("name")
 def machine(text: str, _home: Path) -> str:
-    """Return the name of a machine, as demands name it."""
+    """Return the name of a machine, as requirements name it."""
     from adws.adw_modules.workflow.requirements import checked_host  # noqa: PLC0415 - few starts of adw need it
 
     try:
@@ -384,7 +384,7 @@ def plugin(group: str) -> Kind:
 
 @kind("one command a line")
 def command_list(text: str, _home: Path) -> str:
-    """Return commands, one a line; what only a shell understands is refused, because none is asked."""
+    """Return commands, one per line; refuse shell operators, because no shell runs them."""
     for command in commands_in(text):
         if set(command) & {"&&", "||", "|", ";", "&", ">", ">>", "<"}:
             raise ValueError("must be one command a line, without what only a shell understands")
@@ -394,7 +394,7 @@ def command_list(text: str, _home: Path) -> str:
 
 @kind("COMMAND ARGUMENT ...")
 def command(text: str, home: Path) -> str:
-    """Return one command; what only a shell understands is refused, because none is asked."""
+    """Return one command; refuse shell operators, because no shell runs it."""
     command_list.parse(text, home)
     if len(commands_in(text)) != 1:
         raise ValueError("must be one command")
@@ -403,7 +403,7 @@ def command(text: str, home: Path) -> str:
 
 
 def commands_in(text: str | None) -> tuple[tuple[str, ...], ...]:
-    """Return the commands of a `command_list`; raise ValueError for one with an open quote."""
+    """Return the commands of a `command_list`; raise ValueError for an unclosed quote."""
     if not text:
         return ()
     import shlex  # noqa: PLC0415 - few starts of adw need it
@@ -423,7 +423,7 @@ def without_password(url: str) -> str:
 
 
 def passwords(url: str) -> tuple[str, ...]:
-    """Return every password in *url*, as written and with its percent signs resolved."""
+    """Return every password in *url*, both as written and percent-decoded."""
     user = re.match(_USER_PART, url)
     written = [user[2]] if user else []
     written += [item[2] for item in re.finditer(_URL_PARAMETER, url)]

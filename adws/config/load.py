@@ -1,9 +1,9 @@
 """
-Load the settings in force: the only place that reads the environment.
+Load the settings in force; only this module reads the environment.
 
-What is unknown, unreadable or set twice with different values is an error that names the variable or the file and line,
-and all of them are reported at once; no value is ever silently replaced by a default. The command line wins over the
-environment, that over `adw.toml`, that over the default. What there is to set is in `config.settings`.
+Unknown or unreadable values, and variables that contradict each other, are errors that name the variable or the file
+and line. All are reported at once, and no value is silently replaced by a default. The command line wins over the
+environment, the environment over `adw.toml`, and `adw.toml` over the default. `config.settings` declares the settings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from adws.config.settings import (
 )
 from adws.config.toml_file import SettingsFile
 
-#: What to do about a home that cannot be found, at the end of every message about it.
+#: The advice at the end of every message about a home that cannot be found.
 _HINT = "set ADW_HOME, or use adw --home PATH"
 
 
@@ -48,17 +48,17 @@ def from_environment(overrides: Mapping[str, str] | None = None) -> Settings:
 
 
 def is_without_colour() -> bool:
-    """Say whether the user wants no colours on a terminal: NO_COLOR is set, to whatever."""
+    """Return whether the user wants no colours on a terminal: NO_COLOR is set to any text."""
     return bool(os.environ.get("NO_COLOR"))
 
 
 def leave_pydantic_plugins_out() -> None:
-    """Keep pydantic from searching every installed distribution for plugins: a sixth of the time of `adw status`."""
+    """Keep pydantic from searching every distribution for plugins, which takes a sixth of the time of `adw status`."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def process_environment() -> Mapping[str, str]:
-    """Return the environment that this process was started with; what it starts gets what it is allowed of it."""
+    """Return the environment of this process with its secrets; child processes get only the parts they may have."""
     return {**os.environ, **credentials.taken()}
 
 
@@ -68,7 +68,7 @@ def process_environment() -> Mapping[str, str]:
 def load(
     *, env: Mapping[str, str], cwd: Path, overrides: Mapping[str, str] | None = None, platform: str = os.name
 ) -> Settings:
-    """Return the settings for a process in *cwd* with this environment; raise ConfigError with all that is wrong."""
+    """Return the settings for a process in *cwd* with this environment; raise ConfigError with all problems."""
     if platform == "nt":
         raise PlatformUnsupported
     problems = list(_wrong_variables(env, cwd))
@@ -111,7 +111,7 @@ def load(
 
 
 def _home(given: str | None, origin: str, cwd: Path) -> tuple[Path, str]:
-    """Return the home that was asked for, which must be there, else the one that is found; and where it comes from."""
+    """Return the given home, which must exist, or else the one found, and its origin."""
     if given is None:
         return find_home(cwd)
     try:
@@ -125,20 +125,20 @@ def _home(given: str | None, origin: str, cwd: Path) -> tuple[Path, str]:
 
 
 def _refusal(setting: Setting, text: str, origin: str, why: ValueError) -> str:
-    """Return a sentence that names the place, and the value unless it is a secret."""
-    # A URL with a user part may carry a token, whatever setting it was meant for.
+    """Return a sentence with the origin, and with the value unless it is secret."""
+    # A URL with a user part may carry a token, in any setting.
     is_hidden = setting.secret or ("://" in text and "@" in text)
 
     return f"{setting.key} ({origin}){'' if is_hidden else f' is {text!r} but'} {why}"
 
 
 def _set_names(setting: Setting, env: Mapping[str, str]) -> list[str]:
-    """Return the variables that set *setting*; an empty one counts as not set."""
+    """Return the variables that set *setting*; an empty variable counts as not set."""
     return [name for name in (setting.env, *setting.aliases) if env.get(name)]
 
 
 def _wrong_variables(env: Mapping[str, str], cwd: Path) -> Iterator[str]:
-    """Yield a sentence for each variable that is unknown, or sets something else than another name of its setting."""
+    """Yield a sentence for each variable that is unknown or contradicts another name of its setting."""
     known = {*IGNORED_VARIABLES, *(name for setting in SETTINGS for name in (setting.env, *setting.aliases))}
     for name in sorted(env):
         if (
@@ -155,7 +155,7 @@ def _wrong_variables(env: Mapping[str, str], cwd: Path) -> Iterator[str]:
 
 
 def _meaning(setting: Setting, text: str, base: Path) -> object:
-    """Return the value of *text*, or itself when it has none: two spellings of one value are the same."""
+    """Return the value of *text*, so that two spellings compare equal, or *text* itself if it is invalid."""
     try:
         return setting.parse(text.strip(), base)
     except ValueError:
@@ -163,7 +163,7 @@ def _meaning(setting: Setting, text: str, base: Path) -> object:
 
 
 def _wrong_keys(file: SettingsFile) -> Iterator[str]:
-    """Yield what is wrong with the file whatever its values; it is a file to commit, so a password is refused."""
+    """Yield unknown keys, values of the wrong type, and passwords, which do not belong in a committed file."""
     in_file = [setting for setting in SETTINGS if setting.is_in_file]
     yield from file.unknown({setting.key for setting in in_file}, SECTIONS.keys())
     for setting in in_file:
@@ -177,7 +177,7 @@ def _wrong_keys(file: SettingsFile) -> Iterator[str]:
 
 
 def _wrong_together(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each group of settings that are right one by one and wrong together."""
+    """Yield a sentence for each group of settings that are valid by themselves but not together."""
     last = settings.ports_frontend_start + settings.quota_max_worktrees - 1
     if last > 65535:
         yield (
@@ -188,23 +188,23 @@ def _wrong_together(settings: Settings) -> Iterator[str]:
 
 # --- the home: the directory that holds adw.toml, state/ and trees/ --------------------------------------------
 #
-# It is the main checkout of the repository, also when adw is called from inside one of its worktrees. Git's own files
-# are read directly: starting a git process would double the start-up time of every command.
+# The home is the main checkout of the repository, even if adw is called inside one of its worktrees. Git's files are
+# read directly: starting a git process would double the start-up time of every command.
 
 
 def find_home(cwd: Path) -> tuple[Path, str]:
-    """Return the main checkout of the repository *cwd* is in, else *cwd* itself, and how it was found."""
+    """Return the main checkout of the repository around *cwd*, or else *cwd* itself, and how it was found."""
     dot_git = _dot_git_of(cwd)
     if dot_git is None:
         return cwd, "the current directory, which is in no git repository"
     if not dot_git.is_file():
         return dot_git.parent, "the repository you are in"
 
-    # The .git file of a worktree or a submodule leads to its git directory.
+    # In a worktree or a submodule .git is a file that points to the git directory.
     origin = "the main checkout of the repository you are in"
     git_dir = dot_git.parent / _pointer(dot_git, prefix="gitdir:")
     if not (git_dir / "commondir").is_file():
-        return dot_git.parent, origin  # a submodule, or a checkout whose git directory stands elsewhere
+        return dot_git.parent, origin  # a submodule, or a checkout with a separate git directory
     common = (git_dir / _pointer(git_dir / "commondir")).resolve()
     if common.name != ".git":
         raise ConfigError(f"{dot_git.parent} is a worktree of {common}, which has no main checkout: {_HINT}")
@@ -213,14 +213,14 @@ def find_home(cwd: Path) -> tuple[Path, str]:
 
 
 def is_in_repository(directory: Path) -> bool:
-    """Say whether *directory* is in a checkout."""
+    """Return whether *directory* is in a checkout."""
     return _dot_git_of(directory) is not None
 
 
 def _dot_git_of(directory: Path) -> Path | None:
-    """Return what the checkout that *directory* is in has at `.git`: its git directory, or a file that leads to it."""
+    """Return `.git` of the checkout around *directory*, a directory or a file that points to it, or None."""
     for place in (directory, *directory.parents):
-        # Sandboxes of agents leave empty directories of this name about: git wants a HEAD in it.
+        # Agents' sandboxes leave empty directories named .git behind; a real one has a HEAD.
         dot_git, head = place / ".git", place / ".git" / "HEAD"
         if dot_git.is_file() or head.is_file() or head.is_symlink():
             return dot_git

@@ -1,9 +1,9 @@
 """
-The settings: what may be set, to which values, and what it means.
+The settings: what may be set, to which values, and what each means.
 
-A setting is one field of `Settings`, with its default, its kind and its description; `adw config`, docs/settings.md and
-the checks come from there. A table of `adw.toml` that holds something else, such as `[workflows.NAME]`, is one entry of
-SECTIONS.
+A setting is one field of `Settings` with its default, kind and description; `adw config`, docs/settings.md and the
+checks are derived from these fields. A table of `adw.toml` that holds something else, such as `[workflows.NAME]`, is
+an entry of SECTIONS.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
 MODEL_ROLES = ("base", "heavy", "lightweight", "advisor", "spare")
 NOTIFY_EVENTS = ("failed", "paused", "approval", "completed", "quota", "breaker", "stuck", "report")
-#: Jobs of the schedule, as `schedule.jobs.CRON_ENTRIES`.
+#: Jobs of the schedule, the same as `schedule.jobs.CRON_ENTRIES`.
 CRON_JOBS = (
     "notify", "recover", "quota", "breakers", "poll_issues", "poll_comments", "redeliver", "gc", "gc_execute",
     "retention", "report",
 )  # fmt: skip
-#: How long a process has to end by itself after it was asked to, before it is killed: test runners and servers that
-#: write something at their end need seconds, nobody wants to wait longer for a stop.
+#: How long a process may take to end once it was asked to, before it is killed: test runners and servers that write
+#: something at their end need seconds, and nobody wants to wait longer for a stop.
 GRACE_SECONDS = 10.0
-#: A frontend's port is this much above its backend's, as users of ADW know them: 9100 and 9200.
+#: A frontend's port is this much above its backend's, as in ADW: 9100 and 9200.
 FRONTEND_OFFSET = 100
 
 
 class Setting:
-    """The declaration of one thing a user may set."""
+    """The declaration of one setting."""
 
     def __init__(
         self,
@@ -51,33 +51,33 @@ class Setting:
         is_secret: bool = False,
         is_in_file: bool = True,
     ) -> None:
-        self.default = default  #: as a user would write it; "" means not set, and then the value is None
+        self.default = default  #: as a user would write it; "": not set, and the value is None
         self.parse = kind.parse
         self.help = description
         self.key = key  #: section.key, as users write it; the variable is ADW_SECTION_KEY
-        self.aliases = aliases  #: other variables that users of such tools know
-        self.values = values or kind.values  #: what may be given, for the reference page
+        self.aliases = aliases  #: other variables that set it, known from other tools
+        self.values = values or kind.values  #: the allowed values, for the reference page
         self.secret = is_secret
-        self.is_in_file = is_in_file  #: whether adw.toml may set it; a secret is given by its variable only
+        self.is_in_file = is_in_file  #: whether adw.toml may set it; only a variable may set a secret
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Derive the key from the name of the field unless it was given, and the variable from the key."""
+        """Derive the key from the field's name unless it was given, and the variable from the key."""
         self.name = name  #: attribute of Settings
         self.key = self.key or name.replace("_", ".", 1)
         self.env = f"ADW_{self.key.replace('.', '_').upper()}"
 
 
-#: Declares a field, whose type is that of the value.
+#: Declares a field; its annotation is the type of the value.
 setting: Any = Setting
 
 
 def optional(kind: kinds.Kind, description: str, **options: Any) -> Any:
-    """Declare a setting that has no default: it is None unless it is set."""
+    """Declare a setting without a default: it is None unless set."""
     return Setting("", kind, description, **options)
 
 
 def secret(kind: kinds.Kind, description: str, *, aliases: tuple[str, ...] = ()) -> Any:
-    """Declare a secret, which is given by an environment variable only: `adw.toml` is a file to commit."""
+    """Declare a secret, which only an environment variable may set, because `adw.toml` is committed."""
     return optional(kind, description, aliases=aliases, is_secret=True, is_in_file=False)
 
 
@@ -85,11 +85,11 @@ class Settings:
     """
     The settings in force.
 
-    Not a pydantic model: building one with so many fields takes longer than all else that a start does with settings,
-    and commands that read no workflow would import pydantic for it.
+    Not a pydantic model: building one with so many fields takes longer than everything else a start does with settings,
+    and commands that read no workflow would import pydantic just for this.
     """
 
-    # --- places and the database ---------------------------------------------------------------------------------
+    # --- places and the database -------------------------------------------------------------------------------
 
     home: Path = optional(kinds.path, "Directory of adw.toml, state and trees.", key="home", is_in_file=False)
     state_dir: Path = setting("state", kinds.path, "Where documents and database are.")
@@ -114,7 +114,7 @@ class Settings:
         aliases=("GITHUB_REPO_URL",),
     )
 
-    # --- leases, documents, logs ---------------------------------------------------------------------------------
+    # --- leases, documents, logs -------------------------------------------------------------------------------
 
     lease_ttl_seconds: float = setting(
         "30",
@@ -131,7 +131,7 @@ class Settings:
         "Form of log lines on stderr: auto is text on a terminal, JSON elsewhere.",
     )
 
-    # --- limits of a workflow ------------------------------------------------------------------------------------
+    # --- limits of a workflow ----------------------------------------------------------------------------------
 
     max_attempts: int = setting(
         "5",
@@ -159,7 +159,7 @@ class Settings:
         values="minutes",
     )
 
-    # --- workers and recovery ------------------------------------------------------------------------------------
+    # --- workers and recovery ----------------------------------------------------------------------------------
 
     cleanup_command: str | None = optional(
         kinds.shell,
@@ -181,7 +181,7 @@ class Settings:
         aliases=("RUN_RECOVERY_THRESHOLD",),
     )
 
-    # --- the forge -----------------------------------------------------------------------------------------------
+    # --- the forge ---------------------------------------------------------------------------------------------
 
     forge: str = setting(
         "auto",
@@ -213,7 +213,7 @@ class Settings:
         aliases=("GITHUB_WEBHOOK_SECRET",),
     )
 
-    # --- agents --------------------------------------------------------------------------------------------------
+    # --- agents ------------------------------------------------------------------------------------------------
 
     agent_programs: Mapping[str, str] | None = optional(
         kinds.pairs(AGENTS, kinds.program),
@@ -243,7 +243,7 @@ class Settings:
         "How agents are paid: by use (api), by the month (subscription: no budget counts), or as each says itself.",
     )
 
-    # --- the sandbox ---------------------------------------------------------------------------------------------
+    # --- the sandbox -------------------------------------------------------------------------------------------
 
     sandbox_mode: str = setting(
         "auto",
@@ -271,7 +271,7 @@ class Settings:
         "8 GiB", kinds.size(or_off=True), "Memory that one attempt may use, with all that it starts; then it is killed."
     )
 
-    # --- the advisor ---------------------------------------------------------------------------------------------
+    # --- the advisor -------------------------------------------------------------------------------------------
 
     advisor_use: str = setting(
         "rules",
@@ -279,7 +279,7 @@ class Settings:
         "What decides about failed attempts: built-in rules, an agent, or a Python function; off: nothing does.",
     )
 
-    # --- git and worktrees ---------------------------------------------------------------------------------------
+    # --- git and worktrees -------------------------------------------------------------------------------------
 
     git_remote: str = setting("origin", kinds.remote, "Git remote that branches are pushed to.")
     git_author: str | None = optional(
@@ -301,7 +301,7 @@ class Settings:
         "a start is refused unless this is false, or adw run has --in-place.",
     )
 
-    # --- shipping ------------------------------------------------------------------------------------------------
+    # --- shipping ----------------------------------------------------------------------------------------------
 
     ship_pull_request: str = setting(
         "draft",
@@ -319,7 +319,7 @@ class Settings:
     )
     ship_max_lines: int = setting("20000", kinds.whole(1), "Most lines, added and removed, that one push may change.")
 
-    # --- new worktrees -------------------------------------------------------------------------------------------
+    # --- new worktrees -----------------------------------------------------------------------------------------
 
     worktree_include: tuple[str, ...] = setting(
         ".env, app/server/.env, .mcp.json, playwright-mcp-config.json",
@@ -332,7 +332,7 @@ class Settings:
         "Commands that set a new worktree up, such as npm ci; run one after the other, without a shell.",
     )
 
-    # --- resources and breakers ----------------------------------------------------------------------------------
+    # --- resources and breakers --------------------------------------------------------------------------------
 
     ports_backend_start: int = setting(
         "9100",
@@ -356,7 +356,7 @@ class Settings:
     quota_max_cost_per_day: float = setting("100", kinds.amount, "What all may cost from midnight UTC.")
     quota_max_runs: int = setting("15", kinds.whole(1), "Workflows that are worked on at once.")
 
-    # --- the web server ------------------------------------------------------------------------------------------
+    # --- the web server ----------------------------------------------------------------------------------------
 
     web_host: str = setting(
         "127.0.0.1",
@@ -386,7 +386,7 @@ class Settings:
         "2", kinds.whole(0, 64), "Workers that adw serve runs beside itself, each with one workflow at a time."
     )
 
-    # --- webhooks ------------------------------------------------------------------------------------------------
+    # --- webhooks ----------------------------------------------------------------------------------------------
 
     webhook_label: str = setting("adw", kinds.label, "Label that starts a workflow when an issue gets it.")
     webhook_login: str | None = optional(
@@ -409,7 +409,7 @@ class Settings:
         "How often a workflow continues because a reviewer requests changes or its checks fail; 0: never.",
     )
 
-    # --- the schedule --------------------------------------------------------------------------------------------
+    # --- the schedule ------------------------------------------------------------------------------------------
 
     cron_jobs: tuple[str, ...] = setting(
         "notify, recover, quota, breakers, poll_issues, redeliver, gc, retention, report",
@@ -418,7 +418,7 @@ class Settings:
         "poll_comments starts open issues without a comment, or whose latest comment is `adw`.",
     )
 
-    # --- notifications -------------------------------------------------------------------------------------------
+    # --- notifications -----------------------------------------------------------------------------------------
 
     #: See kinds.commands_in.
     notify_command: str | None = optional(
@@ -437,7 +437,7 @@ class Settings:
         ", ".join(NOTIFY_EVENTS), kinds.choices(*NOTIFY_EVENTS), "Events that people are notified of."
     )
 
-    # --- retention: 0 is for ever --------------------------------------------------------------------------------
+    # --- retention: 0 is for ever ------------------------------------------------------------------------------
 
     retention_logs_days: int = setting(
         "90",
@@ -450,7 +450,7 @@ class Settings:
         "Days after which a finished workflow that owns nothing any more is deleted; 0: never.",
     )
 
-    # --- what workers offer, and how long runs wait --------------------------------------------------------------
+    # --- what workers offer, and how long runs wait ------------------------------------------------------------
 
     worker_host: str | None = optional(
         kinds.machine,
@@ -461,35 +461,35 @@ class Settings:
         kinds.tags, "What workers here have to offer, for runs that demand it."
     )
 
-    # --- calls of steps ------------------------------------------------------------------------------------------
+    # --- calls of steps ----------------------------------------------------------------------------------------
 
     steps_http_allow: tuple[str, ...] | None = optional(
         kinds.hosts, "Hosts that steps may ask over HTTP; `*.example.com` means all below it. Without it, every host."
     )
 
-    # --- where they come from ------------------------------------------------------------------------------------
+    # --- where they come from ----------------------------------------------------------------------------------
 
-    file: SettingsFile  #: the home's adw.toml; one that is not there sets nothing
-    ignored: tuple[str, ...]  #: variables that are set and known, and change nothing yet
+    file: SettingsFile  #: the home's adw.toml; a missing one sets nothing
+    ignored: tuple[str, ...]  #: known variables that are set but have no effect yet
 
     def __init__(
         self, values: Mapping[str, Any], *, file: SettingsFile, origins: Mapping[str, str], ignored: tuple[str, ...]
     ) -> None:
-        """*origins* says where each value comes from; one that is not named there comes from *file*."""
+        """*origins* names the origin of each value; a value without an entry comes from *file*."""
         self.__dict__.update(values, file=file, ignored=ignored, _origins=origins)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse: what is in force does not change while a command runs."""
+        """Refuse: settings do not change while a command runs."""
         raise AttributeError(f"{name} cannot be set: settings do not change")
 
     def origin(self, name: str) -> str:
-        """Return where the value of a setting comes from, as text."""
+        """Return the origin of a setting's value, as text."""
         origins: Mapping[str, str] = self.__dict__["_origins"]
 
         return origins[name] if name in origins else self.file.where(BY_NAME[name].key)
 
     def shown(self, name: str) -> str | int | float | None:
-        """Return the value of a setting as it may be shown, if it has one: a secret as `set`, a password as `***`."""
+        """Return the value of a setting as it may be shown, or None: a secret as `set`, a password as `***`."""
         value = getattr(self, name)
         if value is None:
             return None
@@ -507,7 +507,7 @@ class Settings:
         return value if isinstance(value, int | float) else str(value)
 
     def section(self, name: str) -> ConfigSection:
-        """Return a table of `adw.toml` that is no list of settings, one of SECTIONS; empty when it is not there."""
+        """Return the table *name* of SECTIONS from `adw.toml`, or an empty one."""
         if name not in SECTIONS:
             raise KeyError(f"{name} is not in SECTIONS of config/settings.py")
 
@@ -515,7 +515,7 @@ class Settings:
 
     @property
     def database_file(self) -> Path | None:
-        """The SQLite file, whether it is there or not; None for a server."""
+        """The SQLite file, which may not exist yet; None for a database server."""
         path = self.database_url.removeprefix("sqlite:///")
 
         return Path(path) if path != self.database_url else None
@@ -527,17 +527,17 @@ class Settings:
 
     @property
     def lease_stop_seconds(self) -> float:
-        """After this long without a renewal a worker stops itself: well before anybody else may take the workflow."""
+        """How long after the last renewal a worker stops itself: well before another worker may take the workflow."""
         return self.lease_ttl_seconds * 2 / 3
 
     @property
     def grace_seconds(self) -> float:
-        """How long a process may take to end by itself: no longer than a lease that was not renewed still lasts."""
+        """How long a process may take to end by itself: no longer than an unrenewed lease still lasts."""
         return min(GRACE_SECONDS, self.lease_ttl_seconds / 3)
 
     @property
     def recover_seconds(self) -> float:
-        """How often a worker recovers the runs of dead workers: leases end after half this time."""
+        """How often a worker recovers the runs of dead workers; leases expire after half this time."""
         return self.lease_ttl_seconds * 2
 
     @property
@@ -547,32 +547,32 @@ class Settings:
 
     @property
     def ports_frontend_start(self) -> int:
-        """First port for the frontends of workflows: above all those for backends."""
+        """The first port for frontends of workflows, above all ports for backends."""
         return self.ports_backend_start + max(FRONTEND_OFFSET, self.quota_max_worktrees)
 
     @property
     def is_shared(self) -> bool:
-        """Whether several machines can work on the same workflows: a server has all that is known about them."""
+        """Whether several machines can work on the same workflows, because a database server has all their data."""
         return self.database_file is None and self.store == "database"
 
     @property
     def webhook_allow(self) -> tuple[str, ...]:
-        """Logins of the only people who may ask for something; empty: everybody who has the permission."""
+        """Logins of the only people who may make requests; empty: everyone with the permission."""
         return tuple(one for one in self.webhook_senders or () if not one.startswith("!") and not one.endswith("[bot]"))
 
     @property
     def webhook_deny(self) -> tuple[str, ...]:
-        """Logins that may ask for nothing."""
+        """Logins that may make no requests."""
         return tuple(one[1:] for one in self.webhook_senders or () if one.startswith("!"))
 
     @property
     def webhook_bots(self) -> tuple[str, ...]:
-        """Logins of programs that may ask for something."""
+        """Logins of bots that may make requests."""
         return tuple(one for one in self.webhook_senders or () if not one.startswith("!") and one.endswith("[bot]"))
 
     @property
     def connections(self) -> Mapping[str, Connection]:
-        """Where sinks of steps save to, by name."""
+        """The databases that sinks of steps save to, by name."""
         from adws.adw_modules.workflow.model import Connection  # noqa: PLC0415 - few starts of adw need it
 
         tables = self.file.table("connections").items()
@@ -581,7 +581,7 @@ class Settings:
 
     @property
     def run_limits(self) -> RunLimits:
-        """How many runs may be executed at a time."""
+        """The limits of runs that execute at a time."""
         from adws.adw_modules.queue.model import RunLimits  # noqa: PLC0415 - few starts of adw need it
 
         tables = {scope: self.file.table(f"limits.{scope}") for scope in SCOPES}
@@ -596,7 +596,7 @@ class Settings:
 
     @property
     def forge_kind(self) -> str:
-        """Where issues and pull requests are: github, local, none, or the name of a plugin."""
+        """The forge with issues and pull requests: github, local, none, or the name of a plugin."""
         if self.forge != "auto":
             return self.forge
         if self.repository and (self.github_token or self.github_app_id):
@@ -604,18 +604,18 @@ class Settings:
         if self.local_forge_dir.is_dir():
             return "local"
 
-        # A repository without a token is a set-up that is not finished: GitHub refuses it with what is missing.
+        # A repository without a token is an unfinished set-up: the GitHub forge refuses it and names what is missing.
         return "github" if self.repository else "none"
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the secret values themselves, for code that has to keep them out of what it writes."""
+        """Return the secret values, for code that has to keep them out of its output."""
         web = (*(self.webhook_secret or ()), *(self.web_token or ()), *(self.web_metrics_token or ()))
         tokens = (self.github_token, self.forge_key, self.notify_url, *web)
 
         return (*(token for token in tokens if token), *kinds.passwords(self.database_url))
 
 
-#: The settings that most homes have to do with: those that `adw config` shows unless it is given --all.
+#: The settings that most homes use; `adw config` shows these unless it gets --all.
 COMMON = (
     "home", "state_dir", "store", "database_url", "repository", "github_token", "webhook_secret", "forge",
     "default_workflow", "agent_name", "agent_model", "agent_permissions", "max_attempts", "ship_pull_request",
@@ -624,9 +624,9 @@ COMMON = (
 SETTINGS: tuple[Setting, ...] = tuple(one for one in vars(Settings).values() if isinstance(one, Setting))
 BY_NAME: Mapping[str, Setting] = {one.name: one for one in SETTINGS}
 
-#: Beginnings of the names of variables that are not settings: those of the test suite.
+#: Prefixes of variables that are not settings but belong to the test suite.
 RESERVED_PREFIXES = ("ADW_TEST_", "ADW_SOAK")
-#: Variables that adw gives to the commands of a phase. They say nothing to an adw that such a command calls.
+#: Variables that adw sets for the commands of a phase; an adw called by such a command ignores them.
 GIVEN_VARIABLES = (
     "ADW_ATTEMPT",
     "ADW_BACKEND_PORT",
@@ -640,19 +640,19 @@ GIVEN_VARIABLES = (
     "ADW_PROCESS_TOKEN",
     "ADW_RESULT_FILE",
 )
-#: Variables of ADW set-ups that have no meaning here yet: they stop nothing, and `adw config` shows them as ignored.
+#: Variables of ADW set-ups without a meaning here yet; they are no error, and `adw config` shows them as ignored.
 IGNORED_VARIABLES = ("ADW_AUTO_MERGE", "ADW_CLEANUP_WORKTREES", "ADW_DEBUG", "CLAUDE_CODE_PATH")
 
-#: What can be limited, as `queue.model.SCOPES`, and its word for all: few starts of adw need that module.
+#: A copy of `queue.model.SCOPES` and of its word for all names, because few starts of adw need that module.
 SCOPES = ("repository", "workflow", "provider")
 EVERY = "*"
-#: Keys of `[connections.NAME]` of each type, as `workflow.model.CONNECTION_TYPES`.
+#: The keys of `[connections.NAME]` by type, the same as `workflow.model.CONNECTION_TYPES`.
 CONNECTION_KEYS: Mapping[str, tuple[str, ...]] = {
     "sqlite": ("type", "path"),
     "postgres": ("type", "url", "url_env", "password_env"),
 }
 
-#: Tables of `adw.toml` that are no lists of settings, and what each holds: their users read them by `Settings.section`.
+#: Tables of `adw.toml` that are not settings, and what each holds; their users read them with `Settings.section`.
 SECTIONS: Mapping[str, str] = {
     "workflows": "Workflows of your own, each a table `[workflows.NAME]`.",
     "phases": "What the phases of built-in workflows run, each a table `[phases.NAME]`.",
@@ -669,16 +669,16 @@ SECTIONS: Mapping[str, str] = {
 _SECRET = re.compile(r"passw|pwd|secret|token|credential|api_?key", re.IGNORECASE)
 
 
-# --- [limits.SCOPE] ------------------------------------------------------------------------------------------------
+# --- [limits.SCOPE] --------------------------------------------------------------------------------------------
 
 
 def wrong_limits(file: SettingsFile) -> Iterator[str]:
-    """Yield a sentence for each thing that is no limit."""
+    """Yield a sentence for each invalid limit."""
     for scope in SCOPES:
         seen: set[str] = set()
         for name, most in file.table(f"limits.{scope}").items():
             place = f"{file.path}:{file.line_of('limits', scope, name)}"
-            least = int(name == EVERY)  # one name can be shut out; all of them would be no limit but the end of work
+            least = int(name == EVERY)  # one name may have 0; 0 for all names would stop all work
             if not isinstance(most, int) or isinstance(most, bool) or most < least:
                 yield f"{place}: the limit of {scope} {name!r} must be a whole number, {least} or more"
             elif not name or "|" in name:
@@ -689,17 +689,17 @@ def wrong_limits(file: SettingsFile) -> Iterator[str]:
 
 
 def _label(scope: str, name: str) -> str:
-    """Return *name* as labels of runs spell it: forges do not tell Acme/Widget from acme/widget."""
+    """Return *name* as labels of runs spell it: to forges Acme/Widget and acme/widget are the same."""
     return name.casefold() if scope == "repository" else name
 
 
-# --- [connections.NAME] --------------------------------------------------------------------------------------------
+# --- [connections.NAME] ----------------------------------------------------------------------------------------
 #
-# A file to commit holds no password: a connection names the environment variable that has it.
+# The file is committed, so it holds no password: a connection names the environment variable that has it.
 
 
 def wrong_connections(file: SettingsFile) -> Iterator[str]:
-    """Yield a sentence for each thing that is wrong with a connection."""
+    """Yield a sentence for each problem of a connection."""
     for name, table in file.table("connections").items():
         for key, why in _wrong_connection(name, table):
             place = file.line_of("connections", name, *([key] if key else []))
@@ -707,7 +707,7 @@ def wrong_connections(file: SettingsFile) -> Iterator[str]:
 
 
 def _wrong_connection(name: str, table: object) -> Iterator[tuple[str, str]]:
-    """Yield a key, "" for the whole, and what is wrong there."""
+    """Yield the key (or "" for the table) and the description of each problem."""
     if not isinstance(table, dict):
         yield "", f"must be a table, such as [connections.{name}]"
         return
@@ -747,12 +747,12 @@ def _wrong_connection_keys(kind: str, table: Mapping[str, object]) -> Iterator[t
         elif not isinstance(value, str) or not value.strip():
             yield key, f"{key} must be a text that is not empty"
         elif key.endswith("_env") and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
-            # Not shown: somebody may have written the password itself.
+            # The value is not shown: it may be the password itself.
             yield key, f"{key} must be the name of an environment variable, not a value"
 
 
 def _why_no_url(url: str) -> str:
-    """Return what is wrong with *url*, which is not shown: it may hold a password."""
+    """Return what is wrong with *url*, without showing it, because it may hold a password."""
     from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415 - few starts of adw have connections
 
     try:

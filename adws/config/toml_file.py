@@ -1,7 +1,7 @@
 """
-`adw.toml`: the settings in it, its other tables, the line on which each thing stands, and how values are written.
+`adw.toml`: its settings, its other tables, the line of each key, and how values are written.
 
-A file that cannot be used whole is refused whole: not a regular file, not UTF-8, not TOML.
+A file that is not usable as a whole is refused: not a regular file, not UTF-8, not TOML.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeAlias
 from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.identifiers import meant
 
-#: The way to a value: names of keys, and the index of an element of an array.
+#: The path to a value: names of keys, and indexes of array elements.
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 _PLACE = r" \(at (?:line (\d+), column (\d+)|end of document)\)"
@@ -26,7 +26,7 @@ _SENSITIVE = r"(?i)token|secret|password|_pat\b"
 
 
 class SettingsFile:
-    """A home's `adw.toml`; an absent file is like an empty one."""
+    """A home's `adw.toml`; a missing file counts as empty."""
 
     def __init__(self, path: Path, text: str = "") -> None:
         self.path = path
@@ -35,12 +35,12 @@ class SettingsFile:
 
     @classmethod
     def read(cls, path: Path) -> SettingsFile:
-        """Return the file at *path*; raise ConfigError when it is there and cannot be read."""
+        """Return the file at *path*; raise ConfigError if it exists and cannot be read."""
         try:
             # Opening a pipe could block for ever, and a device may never end.
             if not stat.S_ISREG(path.stat().st_mode):
                 raise ConfigError(f"{path} is not a regular file: put the settings in one, or remove it")
-            # Some editors put a byte order mark in front; it is no part of the text.
+            # utf-8-sig drops the byte order mark that some editors write.
             return cls(path, path.read_bytes().decode("utf-8-sig"))
         except FileNotFoundError:
             return cls(path)
@@ -51,7 +51,7 @@ class SettingsFile:
             raise ConfigError(f"cannot read {path}: {exc.strerror}") from exc
 
     def value(self, *keys: str) -> object:
-        """Return what stands at *keys*, None when nothing does."""
+        """Return the value at *keys*, or None."""
         value: object = self._tables
         for name in keys:
             value = value.get(name) if isinstance(value, dict) else None
@@ -59,13 +59,13 @@ class SettingsFile:
         return value
 
     def table(self, name: str) -> Mapping[str, object]:
-        """Return the table *name*, written with dots; empty when the file has none."""
+        """Return the table with the dotted name *name*, or an empty one."""
         value = self.value(*name.split("."))
 
         return value if isinstance(value, dict) else {}
 
     def text(self, key: str) -> str:
-        """Return the value of *key* as a user would write it in a variable; empty if it has no such spelling."""
+        """Return the value of *key* as a user would write it in a variable, or "" if that is impossible."""
         value = self.value(*key.split("."))
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -75,7 +75,7 @@ class SettingsFile:
         return str(value) if isinstance(value, str | int | float) else ""
 
     def line_of(self, *keys: str | int) -> int | None:
-        """Return the line of the value with this path, or of the innermost table around it that is there."""
+        """Return the line of the value at *keys*, or of the innermost existing table around it, or None."""
         for end in range(len(keys), 0, -1):
             if keys[:end] in self._lines:
                 return self._lines[keys[:end]]
@@ -83,14 +83,14 @@ class SettingsFile:
         return None
 
     def where(self, key: str) -> str:
-        """Return the place of *key* as `adw.toml:LINE`, with the file's whole path in front."""
+        """Return the place of *key* as `PATH:LINE`, with the file's whole path."""
         return f"{self.path}:{self.line_of(*key.split('.'))}"
 
     def unknown(self, settings: Collection[str], sections: Collection[str]) -> Iterator[str]:
         """Yield a sentence for each key that is neither one of *settings* nor in one of *sections*."""
         tables = {key.rpartition(".")[0] for key in settings}
         for path in _leaves(self._tables):
-            # As it stands in the file: a name that is no bare key in quotes.
+            # Written as in the file: a name that is not a bare key is quoted.
             key = ".".join(name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else repr(name) for name in path)
             if key in settings or (key in tables and self.value(*path) == {}):
                 continue
@@ -114,9 +114,9 @@ class SettingsFile:
 
 class ConfigSection:
     """
-    A table of `adw.toml` whose content belongs to somebody else than the settings, such as `[workflows.NAME]`.
+    A table of `adw.toml` that does not consist of settings, such as `[workflows.NAME]`.
 
-    The keys given to `line_of` and `where` are those that lead into *data*: the line of
+    The keys given to `line_of` and `where` are relative to *data*: the line of
     `section.data["mine"]["phases"][2]["runner"]` is `section.line_of("mine", "phases", 2, "runner")`.
     """
 
@@ -126,25 +126,25 @@ class ConfigSection:
 
     @property
     def data(self) -> Mapping[str, object]:
-        """The content as it was parsed: dicts, lists, texts, numbers, dates; empty when the file has no such table."""
+        """The parsed content: dicts, lists, texts, numbers, dates; empty if the file has no such table."""
         return self._file.table(self.name)
 
     @property
     def path(self) -> Path | None:
-        """The file that has this table, None when there is none."""
+        """The file that has this table, or None."""
         return self._file.path if isinstance(self._file.value(*self.name.split(".")), dict) else None
 
     def line_of(self, *keys: str | int) -> int | None:
         """
-        Return the line on which *keys* lead to something; of a multi-line value it is the one with its key.
+        Return the line of the value at *keys*; for a multi-line value it is the line of its key.
 
-        What is not there has the line of the innermost table around it, so that an error about a missing key can name
-        a place too. None when the file has no such table at all.
+        For a missing value it is the line of the innermost table around it, so that an error about a missing key has a
+        place too. None if the file has no such table at all.
         """
         return self._file.line_of(*self.name.split("."), *keys)
 
     def where(self, *keys: str | int) -> str:
-        """Return the place of *keys* for the beginning of an error, as `PATH:LINE`."""
+        """Return the place of *keys* as `PATH:LINE`, for the beginning of an error."""
         return f"{self._file.path}:{self.line_of(*keys)}" if self.path else str(self._file.path)
 
 
@@ -160,7 +160,7 @@ def _parse(path: Path, text: str) -> dict[str, object]:
 
 
 def _leaves(table: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the path of everything in *table* that is no table; an empty table is a leaf too."""
+    """Yield the path of every value in *table* that is not a table, and of every empty table."""
     for name, value in table.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, (*path, name))
@@ -168,15 +168,15 @@ def _leaves(table: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator
             yield (*path, name)
 
 
-# Say on which line each key of a TOML text stands.
+# --- the line of each key in a TOML text -----------------------------------------------------------------------
 #
-# The standard library's parser keeps no positions. This reads only texts which that parser has accepted, so it needs to
-# know where keys and values begin and end, and nothing about what they mean. It runs when somebody asks for a line.
+# The parser of the standard library keeps no positions. This reader runs only when a line is wanted, on texts which
+# that parser accepted, so it has to find where keys and values begin and end but not what they mean.
 
 
 _BLANK = re.compile(r"(?:[\s,]|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-#: The long forms first. A long text may end in quotes of its own: the last three of a row close it.
+#: The long forms come first. A long text may end in quotes of its own: the last three in a row close it.
 _TEXT = re.compile(
     r'"""(?:[^\\]|\\.)*?"{3,5}(?!")' r"|'''.*?'{3,5}(?!')" r'|"(?:[^"\\\n]|\\.)*"' r"|'[^'\n]*'",
     re.DOTALL,
@@ -186,18 +186,18 @@ _PLAIN = re.compile(r"[^,\]}#\n]+")
 
 
 def lines_of(text: str) -> Mapping[KeyPath, int]:
-    """Return the line of every key and element of *text*, which must be TOML; a table has that of its first mention."""
+    """Return the line of every key and element of *text*, which must be TOML; for a table, of its first mention."""
     return _Reader(text).read()
 
 
 class _Reader:
-    """Goes through the text once, from key to key."""
+    """Reads the text once, from key to key."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
         self._line, self._counted_to = 1, 0
         self._lines: dict[KeyPath, int] = {}
-        self._elements: dict[KeyPath, int] = {}  #: array of tables -> how many it has so far
+        self._elements: dict[KeyPath, int] = {}  #: array of tables -> number of its elements so far
 
     def read(self) -> Mapping[KeyPath, int]:
         """Return the line of each path."""
@@ -228,7 +228,7 @@ class _Reader:
         return self._inside(path)
 
     def _inside(self, path: KeyPath) -> KeyPath:
-        """Return the table that *path* stands for: of an array of tables, its last element."""
+        """Return the table at *path*, or the last element if it is an array of tables."""
         self._note(path)
         if path in self._elements:
             path = (*path, self._elements[path] - 1)
@@ -252,7 +252,7 @@ class _Reader:
         while True:
             self._skip_blank()
             if self._text[self._at] in "\"'":
-                # The parser of the standard library knows the escapes.
+                # The parser of the standard library resolves the escapes.
                 parts += tomllib.loads(f"{self._take(_TEXT)} = 0")
             else:
                 parts.append(self._take(_BARE_KEY))
@@ -278,7 +278,7 @@ class _Reader:
         self._at += 1
 
     def _skip_blank(self) -> int:
-        """Skip to what is not space, comma or comment, and return where that is."""
+        """Skip space, commas and comments, and return the new position."""
         self._take(_BLANK)
 
         return self._at
@@ -292,18 +292,18 @@ class _Reader:
         return match[0]
 
     def _note(self, path: KeyPath) -> None:
-        """Write down that *path* stands here, unless it was mentioned before."""
+        """Record the current line for *path*, unless it was mentioned before."""
         self._line += self._text.count("\n", self._counted_to, self._at)
         self._counted_to = self._at
         self._lines.setdefault(path, self._line)
 
 
-# How values are written in TOML. Pure.
+# --- writing values --------------------------------------------------------------------------------------------
 
 
 def quoted(text: str) -> str:
     """Return *text* as a TOML string."""
-    # JSON escapes what TOML wants escaped, but for one control character; half of a surrogate pair has no spelling.
+    # JSON escapes what TOML requires, except DEL; a lone surrogate cannot be written and is replaced.
     whole = text.encode("utf-8", "replace").decode()
 
     return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")

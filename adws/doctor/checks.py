@@ -1,9 +1,9 @@
 """
-`adw doctor`: measures facts about the machine, the home and the services it needs, and judges them.
+`adw doctor`: measure facts about the machine, the home and the services it needs, and judge them.
 
-Each finding says what is there and, when that is not well, what is wrong and how to fix it. A problem keeps work from
-being done; a warning does not, but may become a problem later. Read-only: the database is opened as it is, never made
-and never upgraded. What cannot be checked is a finding itself. Judging is pure: facts in, findings out.
+Each finding says what is there and, if needed, what is wrong and how to fix it. A problem prevents work; a warning does
+not, but may become a problem. Everything is read-only: the database is opened as it is, never created or upgraded. What
+cannot be checked is a finding itself. The judging functions are pure: facts in, findings out.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: How a thing stands: as it should; it works and may not for long, or not wholly; work cannot be done.
+#: Levels: as it should be; works, but perhaps not for long or not completely; work cannot be done.
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One line of the doctor."""
+    """One line of the doctor's output."""
 
     area: str  #: git | agents | forge | ...
     level: str  #: ok | warning | problem
     what: str  #: what is there, or what is wrong
-    fix: str = ""  #: the command, or what a person has to do; "" when all is well
+    fix: str = ""  #: the command, or what a person has to do; "" if all is well
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the finding for programs."""
         return {"area": self.area, "level": self.level, "what": self.what, "fix": self.fix}
 
 
@@ -91,27 +91,27 @@ def _problem(area: str, what: str, fix: str) -> Finding:
     return Finding(area=area, level=PROBLEM, what=what, fix=fix)
 
 
-# --- judging -----------------------------------------------------------------------------------------------------
+# --- judging ---------------------------------------------------------------------------------------------------
 
 #: The oldest Python that adw runs on.
 OLDEST_PYTHON = (3, 11)
-#: Inodes below which a worktree may not fit.
+#: With fewer inodes a worktree may not fit.
 FEW_INODES = 50_000
-#: Seconds that our clock may be ahead or behind: what is odd, and what GitHub does not accept from an app any more.
+#: Clock skews in seconds: what is odd, and what GitHub does not accept from an app.
 ODD_SKEW, WRONG_SKEW = 5.0, 60.0
-#: Before this year adw was not there: the clock was never set.
+#: adw did not exist before this year, so an earlier clock was never set.
 FIRST_YEAR = 2025
-#: Pairs of ports below which the next workflows may find none.
+#: With fewer free pairs of ports the next workflows may find none.
 FEW_PORTS = 3
-#: Requests below which work may have to wait for the next hour.
+#: With fewer requests left work may have to wait for the next hour.
 FEW_REQUESTS = 200
-#: Seconds a sync may take before every step of a workflow is slow.
+#: A sync of more seconds makes every step of a workflow slow.
 SLOW_SYNC = 0.25
-#: Most troubles of one area that are told one by one.
+#: The most problems of one area that are listed one by one.
 MOST = 5
 
 _NEW_TOKEN = "make a token that has them, and export ADW_GITHUB_TOKEN=..."  # noqa: S105 - a sentence, no token
-#: Kind of trouble -> its area and how bad it is; others are warnings about the database.
+#: Kind of inconsistency -> area and level; other kinds are warnings about the database.
 _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "storage": ("database", PROBLEM),
@@ -125,12 +125,12 @@ _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 
-#: Kinds that keep everything else from being looked at.
+#: Kinds that prevent all other checks.
 _UNREADABLE = frozenset({"storage", "schema", "moved"})
 
 
 def database(name: str, schema: str | None, troubles: Sequence[Inconsistency]) -> Iterator[Finding]:
-    """Judge whether what is in the database fits together."""
+    """Judge the consistency of the database."""
     areas = {"database": list[Finding](), "locks": list[Finding]()}
     for trouble in troubles:
         area, level = _KINDS.get(trouble.kind, ("database", WARNING))
@@ -148,7 +148,7 @@ def database(name: str, schema: str | None, troubles: Sequence[Inconsistency]) -
 
 
 def github(access: ForgeAccess, repository: str, *, pushes_workflow_files: bool = False) -> Iterator[Finding]:
-    """Judge what GitHub lets us do."""
+    """Judge our permissions at GitHub."""
     yield _ok("forge", f"GitHub knows us as {access.login}, and shows {repository}")
     wanted = (("push branches", access.may_push), ("write issues and comments", access.may_write_issues))
     missing = [what for what, may in wanted if may is False]
@@ -190,7 +190,7 @@ def python(version: tuple[int, int, int], *, has_proc: bool) -> Iterator[Finding
 
 
 def disk(where: str, *, free_bytes: int, least_bytes: int, free_inodes: int, all_inodes: int) -> Iterator[Finding]:
-    """Judge the free space; *where* says what is kept there, and where. Not every file system counts its inodes."""
+    """Judge the free space; *where* names content and place. *all_inodes* is 0 if the file system counts none."""
     free, least = size_text(free_bytes), size_text(least_bytes)
     fix = "free some space (adw admin gc finds what nobody needs), or lower quota.min_free_disk in adw.toml"
     if free_bytes < least_bytes * 1.2:
@@ -205,7 +205,7 @@ def disk(where: str, *, free_bytes: int, least_bytes: int, free_inodes: int, all
 
 
 def file_system(path: Path, kind: str, *, has_sqlite: bool) -> Finding:
-    """Judge the type of the file system that *path* is on, "" when it cannot be told."""
+    """Judge the type of *path*'s file system; *kind* is "" if it is unknown."""
     fix = "set state.dir to a directory on a local disk"
     if kind in sqlite.VOLATILE_TYPES:
         return _warning("files", f"{path} is in memory ({kind}): all is gone after a restart", fix)
@@ -223,7 +223,7 @@ def file_system(path: Path, kind: str, *, has_sqlite: bool) -> Finding:
 
 
 def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, float]] = ()) -> Iterator[Finding]:
-    """Judge the clock of this machine; *skews* says of whom, and how many seconds our clock is ahead of theirs."""
+    """Judge this machine's clock; *skews* names other clocks and how many seconds ours is ahead of each."""
     fix = "sudo timedatectl set-ntp true"
     if year < FIRST_YEAR:
         yield _problem("clock", f"the clock says the year {year}", fix)
@@ -242,7 +242,7 @@ def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, floa
 
 
 def ports(described: str, *, count: int, free: int, reserved: int) -> Iterator[Finding]:
-    """Judge how many pairs of ports are free: that nobody has, and nobody listens on; workflows have *reserved*."""
+    """Judge how many pairs of ports are *free*, neither reserved nor listened on; workflows have *reserved* pairs."""
     what = f"{free} of {count} pairs free ({described}), {reserved} with workflows"
     fix = "adw admin ports, and set ports.backend_start to where nobody else listens"
     if free < min(FEW_PORTS, count):
@@ -252,7 +252,7 @@ def ports(described: str, *, count: int, free: int, reserved: int) -> Iterator[F
 
 
 def _split(problem: str) -> tuple[str, str]:
-    """Return what is wrong and what to do, of a sentence that says both; the second is "" where it says one."""
+    """Split a sentence into what is wrong and what to do; the second is "" if it only says what is wrong."""
     for mark in ("; ", ": "):
         what, result, fix = problem.rpartition(mark)
         if result:
@@ -267,19 +267,19 @@ def _some(names: tuple[str, ...], most: int = 3) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
-# --- measuring this machine --------------------------------------------------------------------------------------
+# --- measuring this machine ------------------------------------------------------------------------------------
 
 
 PROC = Path("/proc")
 MOUNT_TABLE = PROC / "self/mountinfo"
-#: Files of the state directory whose permissions are looked at, at most.
+#: The most files of the state directory whose permissions are checked.
 MOST_FILES = 2_000
-#: What a file system answers that has no files without a name.
+#: Errors of a file system that does not support unnamed files.
 _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
 
 
 def storage(path: Path, *, has_sqlite: bool, clock: Clock) -> Iterator[Finding]:
-    """Judge whether what is written in *path* stays, and who can read it; before it is made, where it will be."""
+    """Judge whether files in *path* survive, and who can read them; if it does not exist, judge where it will be."""
     place, kind = nearest(path), ""
     with suppress(OSError):
         kind = file_system_of(place.resolve(), MOUNT_TABLE.read_text(encoding="utf-8", errors="surrogateescape"))
@@ -311,9 +311,9 @@ def storage(path: Path, *, has_sqlite: bool, clock: Clock) -> Iterator[Finding]:
 
 
 def _try_sync(place: Path) -> None:
-    """Sync a file without a name, which is gone with its descriptor, and the directory; where there are none, that."""
+    """Sync an unnamed file, which vanishes when closed, if the file system supports that; then sync the directory."""
     try:
-        # Without the flag, which only Linux has, a directory cannot be opened to write: EISDIR.
+        # O_TMPFILE exists only on Linux; without it, opening a directory to write fails with EISDIR.
         fd = os.open(place, getattr(os, "O_TMPFILE", 0) | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as exc:
         if exc.errno not in _NO_NAMELESS:
@@ -330,19 +330,19 @@ def _try_sync(place: Path) -> None:
 
 
 def _files(path: Path) -> Iterator[tuple[Path, int, int]]:
-    """Yield the directory, what is in it and the documents of workflows, each with its mode and owner."""
+    """Yield the directory, its database, its key and the workflows' documents, each with its mode and owner."""
     patterns = ("adw.db*", ".home-key", "*/adw_state.json")
     places = [path, *(item for pattern in patterns for item in path.glob(pattern))] if path.is_dir() else []
     for item in places[:MOST_FILES]:
         try:
             known = item.lstat()
         except OSError:
-            continue  # gone meanwhile
+            continue  # deleted meanwhile
         if not stat.S_ISLNK(known.st_mode):
             yield item, stat.S_IMODE(known.st_mode), known.st_uid
 
 
-#: Seconds that a server has to answer.
+#: Seconds within which a server has to answer.
 ANSWER_SECONDS = 10.0
 
 
@@ -350,16 +350,16 @@ ANSWER_SECONDS = 10.0
 
 
 def connect(app: Home) -> Database:
-    """Return the database as it is: `app.database` would upgrade it on the way."""
+    """Connect to the database as it is; `app.database` would upgrade it."""
     return migrate.connect(app.settings.database_url, clock=app.clock, boot_id=app.processes.boot_id)
 
 
 def database_problems(app: Home) -> tuple[Inconsistency, ...]:
-    """Return what does not fit in the database, or between it and the documents."""
+    """Return the inconsistencies in the database, or between it and the documents."""
     try:
         app.has_database()
     except DatabaseUnavailable as exc:
-        # It is gone: then there is nothing else to check.
+        # Without a database there is nothing else to check.
         text, _, hint = str(exc).rpartition(": ")
         return (check.Inconsistency(kind="storage", text=text, hint=hint),)
     with closing(connect(app)) as database:
@@ -393,13 +393,13 @@ class Checkup:
 
     def __init__(self, app: Home) -> None:
         self._app = app
-        self._skews: list[tuple[str, float]] = []  #: of whom, and seconds that our clock is ahead of theirs
+        self._skews: list[tuple[str, float]] = []  #: another clock, and the seconds that ours is ahead of it
         self._http = HttpClient(app.clock)
-        self._is_current = True  #: the database can be used as it is, or there is none yet
-        self._reserved: frozenset[int] = frozenset()  #: ports that workflows have, as far as the database told
+        self._is_current = True  #: the database needs no upgrade, or there is none yet
+        self._reserved: frozenset[int] = frozenset()  #: ports of workflows, as far as the database told
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is found, area by area, as it is found."""
+        """Yield the findings area by area, as they are made."""
         areas: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
             ("python", lambda: python(sys.version_info[:3], has_proc=(PROC / "self/stat").is_file())),
             ("git", self._git),
@@ -421,7 +421,7 @@ class Checkup:
                 try:
                     yield from look()
                 except AdwError as exc:
-                    # What keeps several areas from being checked, such as an unsound workflow, is one problem.
+                    # A cause that prevents several checks, such as an invalid workflow, is reported once.
                     problems = exc.problems if isinstance(exc, ConfigError) else (str(exc),)
                     for problem in dict.fromkeys(problems):
                         if problem not in told:
@@ -429,7 +429,7 @@ class Checkup:
                     told |= {*problems}
 
     def _sandbox(self) -> Iterator[Finding]:
-        """Yield the backend in force, and each of its promises, tried for real."""
+        """Yield the backend in use, and each of its promises, tested for real."""
         app = self._app
         choice = app.sandboxes.choose()
         if choice.why_none:
@@ -471,9 +471,9 @@ class Checkup:
         yield _ok("sandbox", f"limits of memory and processes are {by}")
 
     def _git(self) -> Iterator[Finding]:
-        """Yield how git and the repository of the home are."""
+        """Yield the state of git and of the home's repository."""
         app, settings = self._app, self._app.settings
-        from adws.adw_modules.git.git import OLDEST, numbers_of  # noqa: PLC0415 - it looks for git
+        from adws.adw_modules.git.git import OLDEST, numbers_of  # noqa: PLC0415 - importing it searches for git
 
         wanted = ".".join(map(str, OLDEST))
         try:
@@ -533,9 +533,9 @@ class Checkup:
             yield _ok("git", f"the remote {remote} answers")
 
     def _settings(self) -> Iterator[Finding]:
-        """Yield how the settings and the workflow are that is started when nobody names one."""
+        """Yield the state of the settings and of the default workflow."""
         settings = self._app.settings
-        known = self._app.workflows  # raises WorkflowInvalid when one is not sound
+        known = self._app.workflows  # raises WorkflowInvalid if a workflow is invalid
         spec, file = known.get(settings.default_workflow), settings.file.path
         if file.is_file():
             yield _ok("settings", str(file))
@@ -553,13 +553,13 @@ class Checkup:
         for phase in spec.phases:
             commands = [phase.command, *(gate.command for gate in phase.gates)]
             for program in dict.fromkeys(command[0] for command in commands if command):
-                # One below the home may be made later.
+                # A program below the home may be created later.
                 if "/" not in program and shutil.which(program, path=search_path) is None:
                     what = f"{phase.name} needs {program}, which is not in PATH"
                     yield _problem("settings", what, f"install {program}")
 
     def _agents(self) -> Iterator[Finding]:
-        """Yield how the agents are that are installed or needed; one that nobody asked for is not missed."""
+        """Yield the state of agents that are needed or installed; a missing agent counts only if it is needed."""
         app, needed, is_any = self._app, self._needed_agents(), False
         for name in agents_base.names():
             if name not in needed and app.agent_preflight.missing(agents_base.profile(name)):
@@ -579,7 +579,7 @@ class Checkup:
             yield _ok("agents", "no agent is installed, and no phase needs one")
 
     def _needed_agents(self) -> frozenset[str]:
-        """Return the agents of the default workflow and of those of adw.toml, and that of the engine's advisor."""
+        """Return the agents of the default workflow, of the workflows in adw.toml, and of the advisor."""
         settings, known = self._app.settings, self._app.workflows
         own = [spec for spec in known.all() if spec.name in settings.section("workflows").data]
         runners = {phase.runner for spec in (known.get(settings.default_workflow), *own) for phase in spec.phases}
@@ -590,7 +590,7 @@ class Checkup:
         )
 
     def _forge(self) -> Iterator[Finding]:
-        """Yield whether issues can be read, and pull requests be made."""
+        """Yield whether issues can be read and pull requests created."""
         settings, kind = self._app.settings, self._app.settings.forge_kind
         if kind == "none":
             yield _warning(
@@ -619,11 +619,11 @@ class Checkup:
             yield _ok("forge", f"{kind} knows us as {access.login}")
 
     def _start(self) -> Iterator[Finding]:
-        """Ask what every start asks, for the default workflow and no issue in particular."""
+        """Run the preflight check of every start, for the default workflow and without an issue."""
         settings = self._app.settings
         spec = self._app.workflows.get(settings.default_workflow)
         if not self._is_current or (settings.forge_kind == "local" and not settings.local_forge_dir.is_dir()):
-            return  # to ask would make or upgrade them
+            return  # the check would create or upgrade them
         try:
             self._app.preflight.check(StartRequest(spec=spec))
         except AdwError as exc:
@@ -635,7 +635,7 @@ class Checkup:
             yield _ok("start", f"adw run can start {spec.name}")
 
     def _webhook(self) -> Iterator[Finding]:
-        """Yield whether deliveries can come in."""
+        """Yield whether deliveries can arrive."""
         settings = self._app.settings
         host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
         address, public = f"http://{host}:{settings.web_port}", settings.web_public_url or ""
@@ -664,7 +664,7 @@ class Checkup:
             yield _ok("webhook", f"{public} leads here")
 
     def _health(self, address: str) -> HttpAnswer | str:
-        """Return the answer of a server about itself, or why there is none."""
+        """Return the answer of a server's /health, or why it could not be asked."""
         request = HttpRequest(method="GET", url=f"{address}/health", timeout_seconds=ANSWER_SECONDS, max_bytes=65_536)
         try:
             answer = self._http.ask(request, NoOrders())
@@ -676,7 +676,7 @@ class Checkup:
     # --- the machine -------------------------------------------------------------------------------------------
 
     def _database(self) -> Iterator[Finding]:
-        """Yield whether the database can be used, and whether what is in it fits together."""
+        """Yield whether the database can be used, and whether it is consistent."""
         app = self._app
         name = str(app.settings.shown("database_url"))
         try:
@@ -714,7 +714,7 @@ class Checkup:
 
     def _disks(self) -> Iterator[Finding]:
         settings = self._app.settings
-        places: dict[int, tuple[str, Path]] = {}  # by device: two directories on one disk are told of once
+        places: dict[int, tuple[str, Path]] = {}  # by device: two directories on one disk are reported once
         for name, path in (("worktrees", settings.trees_dir), ("state", settings.state_dir)):
             places.setdefault(nearest(path).stat().st_dev, (name, path))
         for name, path in places.values():
@@ -750,7 +750,7 @@ class Checkup:
 
 
 def _trouble(answer: HttpAnswer | str) -> str:
-    """Return what is wrong with an answer, "" when nothing is."""
+    """Return what is wrong with an answer, or ""."""
     if isinstance(answer, str):
         return answer
 

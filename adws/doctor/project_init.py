@@ -1,9 +1,9 @@
 """
-What a repository is made of, by the files in it: its languages, and the commands that test it, check it and set it up.
+Detect the languages of a repository and the commands that test, check and set it up.
 
-Pure: decides by the names of files and the texts of a few. What the repository says itself comes first (a target of its
-Makefile, a script of its package.json), then what its tools are usually called with. A command that nothing speaks for
-is not guessed at.
+Detection is pure: it uses the names of files and the texts of a few. What the repository itself defines comes first (a
+target of its Makefile, a script of its package.json), then the usual commands of its tools. A command without evidence
+is not guessed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from typing import TypeAlias
 from adws.adw_modules.errors import UsageError
 from adws.config import toml_file
 
-# The files of a repository that `adw init` reads, and those it writes: new ones only.
-#
-# Links are not followed where something is written, and nothing that is there is replaced.
+# `adw init` reads these files of a repository. It writes only new ones: it follows no links and replaces nothing.
 
 
-#: Directories whose files count too; of the first three only programs.
+#: Directories whose files are listed too; in the first three only executable ones.
 _PROGRAMS = ("bin", "script", "scripts")
 _LISTED = (*_PROGRAMS, "spec", "test", "tests")
-#: Most bytes of a file that are read.
+#: Only so many bytes of a file are read.
 _MAX_BYTES = 1 << 20
 
 
@@ -41,7 +39,7 @@ class ProjectFiles:
         self._root = root
 
     def names(self) -> frozenset[str]:
-        """Return what is in the root and in a few directories of it; a directory ends with a slash."""
+        """Return the names in the root and in a few of its directories; names of directories end with a slash."""
         names = set(_listed(self._root))
         for folder in _LISTED:
             for name in _listed(self._root / folder):
@@ -51,11 +49,11 @@ class ProjectFiles:
         return frozenset(names)
 
     def texts(self, names: Collection[str]) -> dict[str, str]:
-        """Return the texts of those of *names* that are there and can be read."""
+        """Return the texts of those *names* that can be read."""
         return {name: text for name in names if (text := self.text(name)) is not None}
 
     def text(self, name: str) -> str | None:
-        """Return the beginning of a file, None when it is not there or is no file."""
+        """Return the beginning of a file, or None if it is not a readable file."""
         path = self._root / name
         if not path.is_file():
             return None
@@ -66,11 +64,11 @@ class ProjectFiles:
             return None
 
     def has(self, name: str) -> bool:
-        """Say whether there is anything called *name*, also a link that leads nowhere."""
+        """Return whether *name* exists, even as a broken link."""
         return os.path.lexists(self._root / name)
 
     def write_new(self, name: str, text: str) -> bool:
-        """Write a file that is not there yet; False when there is one. Raises UsageError when it cannot be."""
+        """Write a new file; return False if it exists, raise UsageError if it cannot be written."""
         if self.has(name):
             return False
         self._write(name, text, os.O_EXCL)
@@ -78,7 +76,7 @@ class ProjectFiles:
         return True
 
     def add_lines(self, name: str, lines: Collection[str]) -> None:
-        """Add *lines* to the end of a file, which is made when it is not there."""
+        """Append *lines* to a file, creating it if needed."""
         before = self.text(name) or ""
         gap = "\n" if before and not before.endswith("\n") else ""
         self._write(name, gap + "".join(f"{line}\n" for line in lines), os.O_APPEND)
@@ -102,7 +100,7 @@ def _listed(folder: Path) -> Iterator[str]:
         return
 
 
-#: Files whose text is looked at; all others are known by their names.
+#: Files whose text is read; of all others only the name counts.
 LOOKED_AT = (
     "Justfile",
     "Makefile",
@@ -117,32 +115,32 @@ LOOKED_AT = (
     "tox.ini",
 )
 
-#: What means something to a shell; a variable in front is meant for one, too.
+#: Characters with a meaning to a shell, or a variable assignment in front.
 _FOR_A_SHELL = re.compile(r"[|&;<>()$`*?\[\]{}~#!\n]|^\s*\w+=")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectCommand:
-    """A command, and what speaks for it."""
+    """A command, and the evidence for it."""
 
-    source: str  #: the file, and the place in it
+    source: str  #: the file, and possibly the place in it
     argv: tuple[str, ...] = ()
-    shell: str = ""  #: one line for a shell instead
+    shell: str = ""  #: instead of argv: one line for a shell
 
     @property
     def line(self) -> str:
-        """How a person types it."""
+        """The command as a person would type it."""
         return self.shell or shlex.join(self.argv)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """What a repository is made of."""
+    """The languages and commands of a repository."""
 
     languages: tuple[str, ...] = ()
     test: ProjectCommand | None = None
     lint: ProjectCommand | None = None
-    setup: tuple[ProjectCommand, ...] = ()  #: what a fresh checkout needs before anything can be run in it
+    setup: tuple[ProjectCommand, ...] = ()  #: run in a fresh checkout before anything else
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,18 +151,18 @@ class _Tree:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, pattern: str) -> str:
-        """Return the first name that *pattern* fits, "" when none does; `*` stays within one directory."""
+        """Return the first name that matches *pattern*, or ""; `*` does not cross directories."""
         depth = pattern.count("/")
         fitting = (name for name in sorted(self.names) if name.count("/") == depth and fnmatchcase(name, pattern))
 
         return next(fitting, "")
 
     def finds(self, file: str, pattern: str) -> bool:
-        """Say whether the text of *file* has *pattern* in it, a line at a time."""
+        """Return whether *pattern* matches in the text of *file*, with `^` at each line."""
         return re.search(pattern, self.texts.get(file, ""), re.MULTILINE) is not None
 
     def has_key(self, file: str, table: str, key: str) -> bool:
-        """Say whether a JSON or TOML file has *key* in *table*; a broken file has nothing."""
+        """Return whether a JSON or TOML file has *key* in *table*; a broken file has no keys."""
         text = self.texts.get(file, "")
         try:
             data: object = tomllib.loads(text) if file.endswith(".toml") else json.loads(text or "{}")
@@ -179,7 +177,7 @@ class _Tree:
         return is_script or file != "package.json"
 
     def source(self, sign: str) -> str:
-        """Return what of the repository *sign* fits, for people; "" when nothing does (see `_KINDS`)."""
+        """Return the place in the repository that matches *sign* (see `_KINDS`), for people, or ""."""
         place, _, pattern = sign.partition(" ~ ")
         file, _, part = place.partition(", ")
         if pattern:
@@ -192,7 +190,7 @@ class _Tree:
         return first if all(others) else ""
 
     def command(self, rules: _Rules) -> ProjectCommand | None:
-        """Return the command of the first rule that has a sign in the repository."""
+        """Return the command of the first rule with a matching sign, or None."""
         python = next((f"{run} " for lock, run, _ in _PYTHON_MANAGERS if self.has(lock)), "")
         fills = {
             "python": python,
@@ -211,10 +209,9 @@ class _Tree:
 
 def detect(names: Collection[str], texts: Mapping[str, str]) -> Project:
     """
-    Return what the repository with these files is made of.
+    Return the languages and commands of the repository with these files.
 
-    *names* are paths relative to its root, directories with a slash at the end; *texts* has those of LOOKED_AT that
-    are there.
+    *names* are paths relative to its root, with a slash after directories; *texts* has the existing files of LOOKED_AT.
     """
     tree = _Tree(names=frozenset(names), texts=texts)
     kinds = [kind for kind in _KINDS if any(map(tree.has, kind.signs))]
@@ -230,7 +227,7 @@ def detect(names: Collection[str], texts: Mapping[str, str]) -> Project:
 
 
 def given(text: str, source: str) -> ProjectCommand:
-    """Return the command that somebody typed: for a shell only when it has something in it that needs one."""
+    """Return the command that a person typed; it uses a shell only if its text needs one."""
     try:
         words = shlex.split(text)
     except ValueError:
@@ -241,11 +238,11 @@ def given(text: str, source: str) -> ProjectCommand:
     return ProjectCommand(argv=tuple(words), source=source)
 
 
-# --- what the repository says itself ---------------------------------------------------------------------------
+# --- commands that the repository defines ----------------------------------------------------------------------
 
 
 def _own_words(tree: _Tree, *targets: str) -> Iterator[ProjectCommand]:
-    """Yield the commands that the repository gives these names."""
+    """Yield the repository's own commands with these names."""
     for target in targets:
         for file, program in (("Makefile", "make"), ("justfile", "just"), ("Justfile", "just")):
             if tree.finds(file, rf"^@?{target}(?![\w-])[\w ]*:(?!=)"):
@@ -257,19 +254,19 @@ def _own_words(tree: _Tree, *targets: str) -> Iterator[ProjectCommand]:
 
 # --- kinds of projects -----------------------------------------------------------------------------------------
 
-#: Commands, each with the signs that speak for it; the first command with a sign that is there is taken.
+#: Commands, each followed by its signs; the first command with a matching sign is used.
 _Rules: TypeAlias = Sequence[tuple[str, ...]]
 
-#: What npm writes into a package.json for tests that there are not.
+#: The placeholder that npm writes into a package.json without tests.
 _NO_TEST = "no test specified"
-#: Lock file -> the program that runs commands in its environment, and how that is set up.
+#: Lock file, the prefix that runs a command in the environment, the command that sets the environment up.
 _PYTHON_MANAGERS = (
     ("uv.lock", "uv run", "uv sync"),
     ("poetry.lock", "poetry run", "poetry install"),
     ("pdm.lock", "pdm run", "pdm install"),
     ("Pipfile.lock", "pipenv run", "pipenv sync --dev"),
 )
-#: Lock file -> the package manager, and how it sets a checkout up.
+#: Lock file, the package manager, the command that sets a checkout up.
 _NODE_MANAGERS = (
     ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile"),
     ("yarn.lock", "yarn", "yarn install --frozen-lockfile"),
@@ -283,7 +280,7 @@ _PYTEST = r"(?<![\w-])pytest(?![\w-])"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kind:
-    """A language or tool, what shows that it is used, and how it is called."""
+    """A language, the signs that it is used, and the rules for its commands."""
 
     language: str
     signs: tuple[str, ...]
@@ -292,10 +289,10 @@ class _Kind:
     setup: _Rules = ()
 
 
-#: Every kind that is known; where several fit, the commands of the first are taken.
+#: Every known kind; if several match, the commands of the first are used.
 #:
-#: A sign is a name (`mvnw`, `test/*.py`), two that are both there (`Rakefile + test/`), a key of a table
-#: (`pyproject.toml, tool.ruff`), or what the text of a file has in it (`setup.cfg, flake8 ~ PATTERN`).
+#: A sign is a name (`mvnw`, `test/*.py`), two names that both exist (`Rakefile + test/`), a key of a table
+#: (`pyproject.toml, tool.ruff`), or a pattern in the text of a file (`setup.cfg, flake8 ~ PATTERN`).
 _KINDS = (
     _Kind(
         language="Python",
@@ -417,16 +414,16 @@ _KINDS = (
     ),
     _Kind(language="C or C++", signs=("CMakeLists.txt", "meson.build", "configure.ac", "*.c", "*.cpp")),
 )
-#: What may be used with any language.
+#: Checks for any language.
 _ANY_LINT: _Rules = (("pre-commit run --all-files", ".pre-commit-config.yaml"),)
 
 
-# --- the `adw.toml` that a repository begins with, and the lines of its `.gitignore` -------------------------------
+# --- the `adw.toml` that a repository begins with, and the lines of its `.gitignore` ---------------------------
 #
-# What was not found is left as a comment that says how to write it.
+# A value that was not found is left as a comment that shows how to write it.
 
 
-#: Where both state and worktrees are, when the repository has a directory of one of these names itself.
+#: Holds both state and worktrees if the repository itself has a directory named state or trees.
 OWN_FOLDER = ".adw"
 
 _HEAD = """\
@@ -437,19 +434,19 @@ _HEAD = """\
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """What is known about a repository."""
+    """What `adw init` knows about a repository."""
 
     project: Project = field(default_factory=Project)
     repository: str = ""  #: owner/name on GitHub
     repository_source: str = ""
-    remote: str = "origin"  #: where branches are pushed to
+    remote: str = "origin"  #: the git remote that branches are pushed to
     agent: str = "claude"
-    agents: tuple[str, ...] = ()  #: those that are installed
-    folders: tuple[str, ...] = ("state", "trees")  #: where adw keeps what it makes, relative to the home
+    agents: tuple[str, ...] = ()  #: the installed ones
+    folders: tuple[str, ...] = ("state", "trees")  #: directories of state and worktrees, relative to the home
 
 
 def ignored_lines(found: Findings) -> tuple[str, ...]:
-    """Return what `.gitignore` has to say for adw: its directories, and the file with ports that worktrees get."""
+    """Return the lines for `.gitignore`: adw's directories, and the file with ports that worktrees get."""
     return (*(f"/{name}/" for name in found.folders), ".ports.env")
 
 

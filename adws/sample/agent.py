@@ -1,10 +1,10 @@
 """
-A program that stands in for a coding agent in `adw demo`: it speaks the stream of Claude Code, and asks no model.
+A program that plays the coding agent in `adw demo`: it writes the stream of Claude Code and calls no model.
 
-Called as `agent.py FOLDER PACE ARGUMENTS...`: it works in the current directory, and takes PACE seconds for each
-answer. What it is to do it reads from the prompt, as an agent does: where the plan goes, and whether an attempt before
-failed. When FOLDER has a file `stop-half-way`, the first build stops in the middle, says so in `half-way`, and waits to
-be ended. Knows nothing of adw.
+It is called as `agent.py FOLDER PACE ARGUMENTS...`, works in the current directory, and takes PACE seconds for each
+answer. It reads its task from the prompt, as an agent does: where the plan goes, and whether an earlier attempt failed.
+When FOLDER has a file `stop-half-way`, the first build stops in the middle, writes its pid to `half-way`, and waits to
+be killed. It imports nothing of adw.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 VERSION = "1.0 (scripted agent of adw demo)"
 MODEL = "scripted"
-#: Seconds after which it ends although nobody ended it.
+#: Seconds after which a stopped build continues if nobody killed it.
 _PATIENCE_SECONDS = 120.0
 
 _PLAN = """\
@@ -80,11 +80,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-# --- what it does in each phase
+# --- the phases
 
 
 def plan(prompt: str, folder: Path) -> str:
-    """Write the plan where the prompt says."""
+    """Write the plan to the file that the prompt names."""
     del folder
     match = re.search(r"`(specs/[^`\s]+\.md)`", prompt)
     path = Path(match[1] if match else "specs/plan.md")
@@ -95,7 +95,7 @@ def plan(prompt: str, folder: Path) -> str:
 
 
 def build(prompt: str, folder: Path) -> str:
-    """Build the change; the empty name is thought of only when a test has complained about it."""
+    """Build the change; handle the empty name only after a test has failed for it."""
     target = Path("greet.py")
     if (folder / "stop-half-way").exists():
         _stop_half_way(target, folder)
@@ -106,7 +106,7 @@ def build(prompt: str, folder: Path) -> str:
 
 
 def review(prompt: str, folder: Path) -> str:
-    """Be content."""
+    """Report no findings."""
     del prompt, folder
     return _REVIEW
 
@@ -120,12 +120,12 @@ def document(prompt: str, folder: Path) -> str:
 
 
 def lint(prompt: str, folder: Path) -> str:
-    """Fix what a check has complained about."""
+    """Fix what a check reported."""
     return build(prompt, folder) if "AssertionError" in prompt else "There is nothing to fix."
 
 
 def test(prompt: str, folder: Path) -> str:
-    """Leave the tests to the command that runs after it."""
+    """Report success; the command that runs after it does the testing."""
     del prompt, folder
     return _TESTED
 

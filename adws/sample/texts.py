@@ -1,7 +1,7 @@
 """
 The files of the sample repository, and its issue.
 
-Text only. `{agent}` is the program that stands in for a coding agent, `{python}` what the sample is tested with.
+Text only. `{agent}` is the program that plays the coding agent, `{python}` the interpreter that runs the tests.
 """
 
 from __future__ import annotations
@@ -59,5 +59,5 @@ min_free_disk = "64 MiB"
 min_free_memory = "64 MiB"
 """
 
-#: Started as if it were Claude Code. `{arguments}` are the interpreter, agent.py, its folder and its pace.
+#: Started in place of Claude Code. `{arguments}` are the interpreter, agent.py, its folder and its pace.
 AGENT_STARTER = '#!/bin/sh\nexec {arguments} "$@"\n'

@@ -199,10 +199,10 @@ def cancel_retry(home: HomeOf, retry_id: ExecutionId, order: CancelOrder | None 
     return Cancelled(retry_id=retry_id, message=message)
 
 
-# `/api/v1/external` and `/api/v1/event/emit`: external tasks report their progress.
+# --- `/api/v1/external` and `/api/v1/event/emit`: reports on external tasks ------------------------------------
 #
-# The token of a task opens its own routes and nothing else; a token of the settings opens all of them. A report from a
-# worker that does not have the task any more is answered with 409 and changes nothing.
+# The token of a task opens only the routes of that task; a token of the settings opens all. A report by a worker that
+# has lost its claim is answered with 409 and changes nothing.
 
 
 external_router = APIRouter(prefix="/api/v1", tags=["external"], responses=ERRORS)
@@ -212,7 +212,7 @@ EventId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")]
 
 
 def _refuse_foreign(request: Request, task_id: str) -> str:
-    """Return *task_id*; raise ForeignToken when the token is that of another task."""
+    """Return *task_id*; raise ForeignToken if the token belongs to another task."""
     if request.scope.get(TASK_IN_SCOPE, task_id) != task_id:
         raise ForeignToken(task_id)
 
@@ -223,7 +223,7 @@ def _open_task(request: Request, task_id: TaskId) -> str:
     return _refuse_foreign(request, task_id)
 
 
-#: A task that the token of the request opens.
+#: The id of a task that the request's token opens.
 OpenTask = Annotated[str, Depends(_open_task)]
 Claim = Annotated[int, Field(ge=1, le=2**53, description="the number that the claim was answered with")]
 Values = dict[str, JsonValue]
@@ -232,7 +232,7 @@ _KEPT = "kept as it is sent; adw fills in what it knows when it is missing"
 Label = Annotated[
     Annotated[str, Field(max_length=200)] | Annotated[StrictInt, AfterValidator(str)], Field(description=_KEPT)
 ]
-#: Fields of a sent event that say whose it is, and do not belong to it.
+#: Fields of the request that are not fields of the event.
 _ABOUT = frozenset({"claim", "summary", "attempt_number"})
 
 

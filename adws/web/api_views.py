@@ -118,7 +118,7 @@ def list_deliveries(home: HomeOf, wanted: Annotated[DeliveryFilter, Query()]) ->
     )
 
 
-# `/health`: whether this server can do its work; open to everybody, so it says little.
+# --- `/health`: whether this server works; open to everyone, so it reveals little ------------------------------
 
 
 health_router = APIRouter(tags=["health"])
@@ -145,9 +145,9 @@ def get_health(home: HomeOf, server: ServerOf, response: Response) -> models.Hea
     )
 
 
-# `/admin/recover-runs` and `/api/v1/sessions`: recovering runs of dead workers, and which agents are at work.
+# --- `/admin/recover-runs` and `/api/v1/sessions` --------------------------------------------------------------
 #
-# Both need the token. What is recovered is logged with who asked, and the answer has the same fields in every mode.
+# Both need the token. A recovery is logged with its requester, and the answer has the same fields in every mode.
 
 
 logger = logging.getLogger("adw.web")
@@ -210,7 +210,7 @@ def list_sessions(home: HomeOf, wanted: Annotated[SessionFilter, Query()]) -> mo
     return models.SessionList.model_validate({"sessions": result}, from_attributes=True)
 
 
-# `/metrics`: what Prometheus reads; with a token, as the API, unless the settings open it to this machine.
+# --- `/metrics` for Prometheus: needs a token, as the API does -------------------------------------------------
 
 
 _FORMATS: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}, "application/openmetrics-text": {}}

@@ -1,7 +1,7 @@
 """
-`/api/v1/workflows`: views of workflows, and starting them.
+`/api/v1/workflows`: view, start and control workflows.
 
-Accepted means durable: when a start is answered, the document and its run exist, and a worker takes them up.
+Accepted means durable: when a start is answered, the document and its run are stored, and a worker will claim the run.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def start_workflow(home: HomeOf, new: models.NewWorkflow, response: Response) ->
 
 
 def start(home: Home, new: models.NewWorkflow, *, by: str) -> tuple[models.Started, bool]:
-    """Start a workflow, or continue one, and return it and whether it is new; raise why nothing was created."""
+    """Start or continue a workflow; return it and whether it is new, or raise the reason why nothing was created."""
     settings = home.settings
     repository = identifiers.normalise(new.repository)
     spec = home.workflows.get(new.workflow or settings.default_workflow)
@@ -144,7 +144,7 @@ def _carry_on(home: Home, new: models.NewWorkflow, spec: WorkflowSpec, repositor
         )
     with fitting():
         adw_id = new.adw_id or last_workflow(home, new.issue_number, repository, spec).adw_id
-        home.store.load(adw_id)  # raises StateNotFound for one that is not there
+        home.store.load(adw_id)  # raises StateNotFound for an unknown id
         applied = home.control.continue_with(
             adw_id,
             spec,
@@ -158,12 +158,12 @@ def _carry_on(home: Home, new: models.NewWorkflow, spec: WorkflowSpec, repositor
     return models.Started(adw_id=adw_id, state=applied.state, run_id=applied.run.run_id if applied.run else None)
 
 
-# Control of a workflow over HTTP: the API and the dashboard use the same functions and return the same messages.
+# --- functions that control a workflow, shared by the API and the dashboard ------------------------------------
 #
-# While a worker owns the workflow, it is sent a request, which is stored: `is_done` of the answer is false then.
+# While a worker owns the workflow, the request is stored for it, and `is_done` of the answer is false.
 
 
-#: Seconds that a rollback waits for the owner to release the workflow before it is refused.
+#: Seconds that a rollback waits for the owner to release the workflow; after that it is refused.
 ROLLBACK_WAIT_SECONDS = 5.0
 
 
@@ -180,9 +180,9 @@ def order(
     """
     Carry out one order about a workflow and return the result; *by* is recorded in the history.
 
-    *options* are those of `Control.order`; a retry is a resume of what failed, and a resume with a *workflow* continues
-    with its phases. *control* is that of the home unless the change is to be marked. Raises StateNotFound, and
-    UsageError when the order does not fit the state of the workflow.
+    *options* are those of `Control.order`. A retry is a resume of a failed workflow, and a resume with *workflow*
+    continues with the phases of that workflow. *control* is the home's unless the change is to be marked. Raise
+    StateNotFound, and UsageError if the order does not fit the state of the workflow.
     """
     state = home.load(adw_id).current_state
     if kind == "retry" and state != "failed":
@@ -210,7 +210,7 @@ def order(
 def roll_back(
     home: Home, adw_id: str, options: RollbackOptions, *, wait_seconds: float = ROLLBACK_WAIT_SECONDS
 ) -> models.Done:
-    """Queue a rollback for a worker; raises WorkflowBusy when the owner does not release the workflow soon."""
+    """Queue a rollback for a worker; raise WorkflowBusy if the owner does not release the workflow in time."""
     state = home.load(adw_id).current_state
     run = home.rollbacks.queue(adw_id, options, by=options.by, wait_seconds=wait_seconds)
     message = f"workflow {adw_id} waits for a worker that rolls it back"
@@ -219,14 +219,14 @@ def roll_back(
 
 
 def cancel_retry(home: Home, retry_id: str, *, by: str, index: int | None = None, reason: str = "") -> str:
-    """Cancel the retry *retry_id*, and return what was done; raise UsageError when there is none."""
+    """Cancel the retry *retry_id* and return what was done; raise UsageError if there is no such retry."""
     message = home.pending_retries.cancel(retry_id, by=by, index=index, reason=reason)
     catch_up(home)
 
     return message
 
 
-# `/api/v1/workflows/{id}/...`: control of one workflow. A stored request is answered with 202.
+# --- `/api/v1/workflows/{id}/...`: control of one workflow; a stored request is answered with 202 --------------
 
 
 control_router = APIRouter(
@@ -235,7 +235,7 @@ control_router = APIRouter(
     responses={**ERRORS, 202: {"model": models.Done, "description": "The worker that owns it was asked."}},
 )
 
-#: What a request without a body means.
+#: The defaults for a request without a body.
 _NO_ORDER, _NO_STOP, _NO_ROLLBACK = models.Order(), models.StopOrder(), models.RollbackOrder()
 _NO_RESUME, _NO_RETRY, _NO_DECISION = models.Resume(), models.Retry(), models.Decision()
 
@@ -302,7 +302,7 @@ def rollback(home: HomeOf, adw_id: AdwId, body: models.RollbackOrder = _NO_ROLLB
 
 
 def _ordered(response: Response, home: Home, adw_id: str, kind: str, body: models.AnyOrder) -> models.Done:
-    """Carry out an order whose fields are, but for the requester, options of `order`."""
+    """Carry out an order; all fields of *body* except `by` are options of `order`."""
     options: dict[str, Any] = {name: value for name, value in body if name != "by"}
     with fitting():
         done = order(home, adw_id, kind, by=asker(body.by), **options)

@@ -1,7 +1,7 @@
 """
-The web application of a home: API, health, and the ingress of webhooks, as one ASGI application.
+The web application of a home as one ASGI application: API, pages, health, and the webhook ingress.
 
-Built from the parts of an open home; its server (`web.server`, or a test) opens the sockets.
+It is built from the parts of an open home; the server (`web.server`, or a test) opens the sockets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def error_page(request: Request, problem: Problem) -> Response | None:
-    """Return *problem* as a page, None for a request of the API."""
+    """Return *problem* as a page, or None for a request to the API."""
     if frame.VIEWER_IN_SCOPE not in request.scope:
         return None
 
@@ -68,7 +68,8 @@ def create_app(
     """
     Return the web application of *home*.
 
-    *workers* returns how many workers are wanted and how many run; *host* is where it listens, by default the setting.
+    *workers* returns how many workers should run and how many do; *host* is the address the server listens at, by
+    default the setting.
     """
     server = ServerState(home, workers=workers)
     api = create_api(home, server)
@@ -84,13 +85,13 @@ def create_app(
 
 
 def create_api(home: Home, server: ServerState) -> FastAPI:
-    """Return the API alone, without authentication: the middleware in front of it has that."""
+    """Return the API without authentication, which the middleware in front of it does."""
     api = FastAPI(
         title="adw",
         version=adws.__version__,
         description=_ABOUT,
         openapi_url="/api/v1/openapi.json",
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -108,7 +109,7 @@ def create_api(home: Home, server: ServerState) -> FastAPI:
         api_views.metrics_router,
         *PAGES,
     ):
-        # Not include_router: that builds every route once more when the first request comes.
+        # Not include_router, which builds every route again at the first request.
         api.router.routes.extend(router.routes)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI documents this way of extending it
 
@@ -116,7 +117,7 @@ def create_api(home: Home, server: ServerState) -> FastAPI:
 
 
 def _openapi(api: FastAPI) -> dict[str, object]:
-    """Return the description of the API, with the token that the middleware requires."""
+    """Return the OpenAPI schema, with the token that the middleware requires."""
     if api.openapi_schema is None:
         schema = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
         schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

@@ -1,8 +1,8 @@
 """
-What a workflow changed: its diff in all and by attempt, and its files as a tree, for the pages and the API.
+The changes of a workflow for the pages and the API: the whole diff, the diff of an attempt, and a tree of files.
 
-The diff is that of commits: of the workflow's branch, or of the recorded commit and the salvage ref when the
-branch is gone.
+The diff is between commits: of the workflow's branch or, if the branch is gone, of the recorded commit and the salvage
+ref.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: Folders inside each other that a tree shows; deeper ones are part of the name.
+#: The depth of the tree; deeper folders are part of the name.
 _DEEPEST = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitRange:
-    """The commits that one attempt left."""
+    """The commits of one attempt."""
 
     phase: str
     attempt: int
@@ -40,7 +40,7 @@ class TreeNode:
     """A folder or a file in the tree of a diff."""
 
     name: str
-    number: int = 0  #: of the file in the diff, from 1; 0: it is a folder
+    number: int = 0  #: position of the file in the diff, from 1; 0: a folder
     file: FileDiff | None = None
     children: list[TreeNode] = field(default_factory=list)
 
@@ -50,9 +50,9 @@ class Changes:
     """A diff, or why there is none."""
 
     diff: Diff | None
-    problem: str  #: "": there is a diff, or nothing to make one of
-    ranges: tuple[CommitRange, ...]  #: attempts that changed something, in the order of their commits
-    phase: str = ""  #: of the attempt that is shown; "": all of them
+    problem: str  #: "": there is a diff, or nothing to compare
+    ranges: tuple[CommitRange, ...]  #: attempts with commits, in the order of the commits
+    phase: str = ""  #: of the attempt shown; "": all attempts
     attempt: int = 0
 
     @property
@@ -62,7 +62,7 @@ class Changes:
 
 
 def ranges_of(document: WorkflowDocument) -> tuple[CommitRange, ...]:
-    """Return the attempts that committed something, each with the commit before it and its own."""
+    """Return the attempts with a commit, each with the commit before it and its own."""
     branch = _branch_of(document)
     if branch is None:
         return ()
@@ -76,7 +76,7 @@ def ranges_of(document: WorkflowDocument) -> tuple[CommitRange, ...]:
         head, base = str(attempt.commit), _start_of(branch)
         if ranges:
             before = ranges[-1].head
-            # After a rebase the commit before is no ancestor: only the last commit is the attempt's for certain.
+            # After a rebase the commit before is not an ancestor: only the last commit is certain to be the attempt's.
             base = before if (before in on_branch) == (head in on_branch) else f"{head}^"
         ranges.append(CommitRange(phase=phase, attempt=attempt.number, base=base, head=head))
 
@@ -117,7 +117,7 @@ def read(
 
 
 def _branch_of(document: WorkflowDocument) -> Resource | None:
-    """Return the workflow's branch, also a deleted one; None when it never had one."""
+    """Return the workflow's branch, even if deleted, or None if it never had one."""
     if not document.branch_name:
         return None
     branches = (one for one in document.resources if one.kind == "branch")
@@ -130,7 +130,7 @@ def _start_of(branch: Resource) -> str:
 
 
 def tree_of(files: Sequence[FileDiff]) -> list[TreeNode]:
-    """Return *files*, which are ordered by name, as a tree; a folder that has only a folder is joined with it."""
+    """Return *files*, sorted by name, as a tree; a folder whose only child is a folder is merged with it."""
     root = TreeNode(name="")
     for number, file in enumerate(files, 1):
         *folders, own = file.name.split("/", _DEEPEST)

@@ -1,5 +1,5 @@
 """
-What all routes of the API share: the home, ids, cursors, and the errors they may answer with.
+What all routes of the API share: the home, ids, cursors, and documented errors.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from adws.adw_modules.interfaces import Clock
 from adws.app import Home
 from adws.web.middleware import ErrorBody
 
-# A value that takes long to compute, cached: stale while it is revalidated.
-#
-# Callers get the cached value at once, and an old one is computed anew in the background: a page never waits for it.
+# --- a cache for values that take long to compute: stale while revalidate --------------------------------------
 
 
 logger = logging.getLogger("adw.web")
@@ -33,7 +31,7 @@ def _beside(work: Callable[[], None]) -> None:
 
 
 class CachedValue(Generic[_Value]):
-    """Keeps one value."""
+    """Caches one value: callers get it at once, and an old one is computed again in the background."""
 
     def __init__(
         self,
@@ -43,7 +41,7 @@ class CachedValue(Generic[_Value]):
         keep_seconds: float,
         beside: Callable[[Callable[[], None]], None] = _beside,
     ) -> None:
-        """Find it with *find*, at most once in *keep_seconds*; *beside* starts work in the background."""
+        """Compute the value with *find*, at most once in *keep_seconds*; *beside* starts work in the background."""
         self._find = find
         self._clock = clock
         self._keep_seconds = keep_seconds
@@ -54,7 +52,7 @@ class CachedValue(Generic[_Value]):
         self._value: _Value | None = None
 
     def get(self) -> _Value | None:
-        """Return the last value, None while there is none."""
+        """Return the last value, or None before the first."""
         with self._lock:
             is_due = not self._is_looking and self._clock.monotonic() - self._looked_at >= self._keep_seconds
             self._is_looking = self._is_looking or is_due
@@ -66,7 +64,7 @@ class CachedValue(Generic[_Value]):
     def _look(self) -> None:
         try:
             self._value = self._find()
-        except OSError:  # of what is measured; the last value stands until it can be measured again
+        except OSError:  # measuring failed: keep the last value until it succeeds
             logger.warning("A value could not be measured", exc_info=True, extra={"action": "lately_failed"})
         finally:
             with self._lock:
@@ -74,10 +72,7 @@ class CachedValue(Generic[_Value]):
                 self._is_looking = False
 
 
-# What all requests share besides the home.
-
-
-#: Seconds after which worktrees are measured again, on request.
+#: Seconds after which a request measures the worktrees again.
 _SIZES_SECONDS = 60.0
 
 
@@ -85,9 +80,9 @@ class ServerState:
     """The state of this server besides its home."""
 
     def __init__(self, home: Home, *, workers: Callable[[], tuple[int, int]] = lambda: (0, 0)) -> None:
-        """*workers* returns how many workers are wanted beside this server, and how many run."""
+        """*workers* returns how many workers this server should run, and how many do run."""
         self.workers = workers
-        self.refused: Mapping[str, int] = {}  #: why deliveries were refused, and how many
+        self.refused: Mapping[str, int] = {}  #: reason -> number of refused deliveries
         self.worktree_sizes = CachedValue(self._measure, clock=home.clock, keep_seconds=_SIZES_SECONDS)
         self._home = home
 
@@ -96,15 +91,15 @@ class ServerState:
 
 
 def catch_up(home: Home) -> None:
-    """Update the projection, so that lists show what was just changed."""
-    with suppress(DatabaseError):  # the change is durable, and its copy is made later
+    """Update the projection, so that lists show the last change."""
+    with suppress(DatabaseError):  # the change is durable, and its projection follows later
         home.flush_projection()
 
 
-#: Rows of a page, at most.
+#: The most rows of a page.
 MOST_ROWS = 1000
 
-#: status -> what it means, for OpenAPI; every one has the same shape.
+#: status -> meaning, for OpenAPI; all error bodies have the same shape.
 _MEANINGS = {
     400: "The request is malformed.",
     401: "The token is missing or wrong.",
@@ -137,7 +132,7 @@ ServerOf = Annotated[ServerState, Depends(_server_of)]
 AdwId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", description="id of a workflow")]
 
 
-#: The id of a workflow in a filter, "" for all.
+#: The id of a workflow in a filter; "": all workflows.
 OptionalAdwId = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")]
 
 
@@ -154,7 +149,7 @@ class PageOf(NoExtras):
     cursor: str = Field(default="", max_length=400, description="next_cursor of the page before")
 
     def number(self, what: str, *, least: int = 0, most: int = 2**53) -> int | None:
-        """Return the number of *what* after which the page starts, None for the first page; raise UsageError."""
+        """Return the number of *what* after which the page starts, or None for the first page; raise UsageError."""
         if not self.cursor:
             return None
         is_number = self.cursor.isascii() and self.cursor.isdigit() and len(self.cursor) <= 19
@@ -164,14 +159,14 @@ class PageOf(NoExtras):
         return int(self.cursor)
 
     def cut(self, rows: Sequence[_Value]) -> tuple[Sequence[_Value], _Value | None]:
-        """Return the rows of the page, of which one more was read, and the last of them when there are more."""
+        """Return the rows of the page and, if there are more, its last row; *rows* has one row more than a page."""
         shown = rows[: self.limit]
 
         return shown, shown[-1] if len(rows) > self.limit else None
 
 
 def asker(by: str) -> str:
-    """Return the requester for the history: the token gives the right, the name is only a claim."""
+    """Return the requester for the history; only the token gives permission, the name is just a claim."""
     said = " ".join(by.split())
 
     return f"{said} (API)" if said else "the API"

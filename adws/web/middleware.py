@@ -1,9 +1,9 @@
 """
 The outermost middleware of the web server, which every request passes before it is parsed.
 
-Webhook deliveries go to their own receiver, and pages for people have an authentication of their own. For the API the
-token is checked first, then the body is read within its limits; a client without a token cannot make the server read
-anything. Whatever goes wrong behind it, the client gets the one error shape and the log gets the rest.
+Webhook deliveries go to their own receiver, and pages for people have their own authentication. For the API the token
+is checked first, then the body is read within its limits, so a client without a token cannot make the server read
+anything. Whatever fails behind it, the client gets the common error shape and the log gets the details.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from adws.web.dashboard.live import Live
     from adws.web.dashboard.sessions import TokenLimit
 
-# Who may use the API: clients that show one of the tokens of the settings.
+# --- the tokens of the API -------------------------------------------------------------------------------------
 #
-# Every token is compared in constant time, and all of them each time, so that the time of an answer reveals nothing.
-# After a few wrong ones an address waits as at the login; while it waits its tokens are not checked.
+# Every token of the settings is compared, each in constant time, so that the response time reveals nothing. After a few
+# wrong tokens an address has to wait, as at the login; while it waits its tokens are not checked.
 
 
 _CLOSED = Problem(
@@ -84,18 +84,18 @@ def _too_many(seconds: float) -> Problem:
 
 
 def why_not(head: Mapping[str, str], tokens: Sequence[str]) -> Problem | None:
-    """Return why a request with the headers *head* is refused, None when it is accepted."""
+    """Return why a request with the headers *head* is refused, or None."""
     if not tokens:
         return _CLOSED
     shown = token_in(head).encode("utf-8", "surrogateescape")
-    # A list, not any() over a generator: that would stop at the first one that fits.
+    # A list, because any() over a generator would stop at the first match.
     fits = [hmac.compare_digest(shown, token.encode()) for token in tokens]
 
     return None if any(fits) else _NO_TOKEN
 
 
 def token_in(head: Mapping[str, str]) -> str:
-    """Return the token that a request with the headers *head* shows, "" when there is none."""
+    """Return the bearer token in the headers *head*, or ""."""
     scheme, _, given = head.get("authorization", "").partition(" ")
 
     return given.strip() if scheme.lower() == "bearer" else ""
@@ -103,29 +103,29 @@ def token_in(head: Mapping[str, str]) -> str:
 
 logger = logging.getLogger("adw.web")
 
-#: Everything below needs a token.
+#: Path prefixes that need a token.
 CLOSED = ("/api/", "/admin/")
-#: What Prometheus reads; a token of its own opens it, too.
+#: The path for Prometheus, which a token of its own opens, too.
 METRICS = "/metrics"
-#: Other paths that are not pages.
+#: The other paths that are not pages.
 OPEN = frozenset({"/health", METRICS})
-#: Closed paths that the token of a task opens for that task.
+#: Prefixes that the token of a task opens for that task.
 FOR_TASKS = ("/api/v1/external/", "/api/v1/event/emit")
-#: Where the routes find the task whose token was shown.
+#: The key in the scope for the task whose token was shown.
 TASK_IN_SCOPE = "adw.task"
-#: Largest body of a request to the API.
+#: The largest body of a request to the API.
 MAX_BODY_BYTES = 2**20
-#: Requests of the largest size that may be in memory at a time.
+#: How many requests of the largest size may be in memory at a time.
 _LARGEST_AT_A_TIME = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageAccess:
-    """What a request for a page is passed on with."""
+    """How a request for a page is passed on."""
 
     scope: Scope
-    most_bytes: int  #: that its body may have
-    look: Callable[[bytes], App | None] = lambda _body: None  #: the body -> what answers it instead; None: it is well
+    most_bytes: int  #: the largest body it may have
+    look: Callable[[bytes], App | None] = lambda _body: None  #: body -> an app that refuses it, or None
 
 
 class RequestMiddleware:
@@ -135,7 +135,7 @@ class RequestMiddleware:
         self, app: App, home: Home, *, webhook: WebhookReceiver, pages: PageAuth, live: Live, limit: TokenLimit
     ) -> None:
         """
-        *webhook* reads its own stream; *pages* authenticates pages; answers of *live* do not end by themselves.
+        *webhook* reads its own stream; *pages* authenticates pages; responses of *live* do not end by themselves.
 
         *limit* counts wrong tokens of the API.
         """
@@ -148,7 +148,7 @@ class RequestMiddleware:
         self._budget = BodyBudget(_LARGEST_AT_A_TIME * MAX_BODY_BYTES)
 
     def drain(self) -> None:
-        """End answers that do not end by themselves."""
+        """End the responses that do not end by themselves."""
         self._live.drain()
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ class RequestMiddleware:
                 await entry(scope, receive, send)
             return
         is_for_tasks = scope["path"].startswith(FOR_TASKS)
-        # The key of the home is read only when the token looks like one of a task.
+        # The key of the home is read only if the token looks like a task's.
         task = task_of_token(token_in(head), lambda: self._home.forge_key) if is_for_tasks else None
         scope = scope if task is None else {**scope, TASK_IN_SCOPE: task}
         problem = self._why_not(scope, head) if task is None else None
@@ -203,7 +203,7 @@ class RequestMiddleware:
         await self._pass(PageAccess(scope=scope, most_bytes=MAX_BODY_BYTES), head, receive, send)
 
     async def _pass(self, entry: PageAccess, head: Mapping[str, str], receive: Receive, send: Send) -> None:
-        """Read the body within its limits, and pass the request on."""
+        """Read the body within its limits and pass the request on."""
         with self._budget.share() as share:
             body = await read_body(receive, head, most_bytes=entry.most_bytes, seconds=BODY_SECONDS, share=share)
             if isinstance(body, Problem):
@@ -213,7 +213,7 @@ class RequestMiddleware:
             await answer(entry.scope, _replay(body, receive), send)
 
     def _why_not(self, scope: Scope, head: Mapping[str, str]) -> Problem | None:
-        """Return why a request is refused, None when it is accepted or its path is open."""
+        """Return why a request is refused, or None if its token is right or its path is open."""
         settings, path = self._home.settings, scope["path"]
         tokens = settings.web_token or ()
         address, _port = scope.get("client") or ("nowhere", 0)
@@ -221,7 +221,7 @@ class RequestMiddleware:
             tokens = (*tokens, *(settings.web_metrics_token or ()))
         elif not path.startswith(CLOSED):
             return None
-        is_shown = bool(token_in(head))  # a request without a token guesses none
+        is_shown = bool(token_in(head))  # a request without a token is no guess
         seconds = self._limit.seconds_left(address) if is_shown and tokens else 0.0
         if seconds > 0:
             return _too_many(seconds)
@@ -238,7 +238,7 @@ class RequestMiddleware:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return what gives a body that was read already, then the rest of the stream."""
+    """Return a receive function that gives the body already read, then the rest of the stream."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:
@@ -247,10 +247,9 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return next_message
 
 
-# Every error that leaves the API, in the one shape of `adw_triggers.http`.
+# --- error responses, all in the shape of `adw_triggers.http` --------------------------------------------------
 #
-# An error of adw is its sentence and a status; what FastAPI finds wrong with a request is said the same way, and never
-# repeats what was sent.
+# An error of adw becomes its message and a status. So do FastAPI's validation errors, which never repeat the input.
 
 
 _ADVICE = "/api/v1/openapi.json describes what is expected."
@@ -271,7 +270,7 @@ class ErrorBody(BaseModel):
 
 
 class Conflict(Exception):
-    """The request is well formed but does not fit the present state."""
+    """The request is valid but does not fit the current state."""
 
     def __init__(self, error: AdwError) -> None:
         super().__init__(str(error))
@@ -279,7 +278,7 @@ class Conflict(Exception):
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Turn a UsageError inside the block into 409: the request was checked before, so it does not fit the workflow."""
+    """Turn a UsageError in the block into 409: the request itself is valid, so it must not fit the workflow's state."""
     try:
         yield
     except UsageError as exc:
@@ -295,7 +294,7 @@ def install(
     """
     Answer every error of *app* in one shape, without the secrets that *redact* knows.
 
-    *page* returns the same as a page where the request came from a browser, None where it did not.
+    *page* returns the error as a page for a browser's request, and None for any other.
     """
     answer = partial(_answer, redact=redact, page=page)
 
@@ -339,14 +338,14 @@ def _answer(
 
 
 def of_status(status: int) -> Problem:
-    """Return the problem of a status that the framework set: no such page, no such method, a broken body."""
+    """Return the problem for a status set by the framework: unknown path, wrong method, broken body."""
     phrase = HTTPStatus(status).phrase
 
     return Problem(status=status, code=phrase.lower().replace(" ", "_"), message=phrase.lower(), advice=_ADVICE)
 
 
 def _said(error: RequestValidationError) -> str:
-    """Return each error with its place; names that the client invented are cut and made valid UTF-8."""
+    """Return the errors with their places; names from the client are truncated and made valid UTF-8."""
     result = [f"{'.'.join(str(part)[:60] for part in one['loc'])}: {one['msg']}" for one in error.errors()[:10]]
 
     return "; ".join(result).encode("utf-8", "backslashreplace").decode() or "the request is not what was expected"

@@ -1,7 +1,7 @@
 """
-A report as one self-contained page: pictures and style are embedded, without a script.
+A report as one self-contained page with embedded pictures and styles and without scripts.
 
-Made like the pages of the dashboard: everything is escaped, and every text is redacted on its way out.
+It is rendered like the pages of the dashboard: everything is escaped, and every text is redacted.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from adws.adw_modules.reports.reports import Report
     from adws.config.settings import Settings
 
-#: Phases whose attempts are drawn.
+#: The most phases whose attempts are drawn.
 _MOST_PHASES = 12
 
 
 def page(report: Report, *, redact: Callable[[str], str], settings: Settings) -> str:
-    """Return the page."""
+    """Return the report as HTML."""
     made_at = timestamps.parse(report.made_at)
     first = report.since or (report.outcomes[0].day if report.outcomes else report.made_at)
     days = plots.days_of(first, report.made_at)
@@ -52,7 +52,7 @@ def page(report: Report, *, redact: Callable[[str], str], settings: Settings) ->
         viewer=Viewer(),
         report=report,
         days=days,
-        style=Markup(frame.text("adw.css")),  # noqa: S704 - a file of ours
+        style=Markup(frame.text("adw.css")),  # noqa: S704 - our own file
         pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 - escaped where they are made
         needed=needed,
     )

@@ -1,8 +1,8 @@
 """
-The server: sockets, the deadline of heads, and a clean shutdown.
+The server: sockets, a deadline for the head of each request, a clean shutdown, and the workers beside it.
 
-uvicorn waits forever for the head of a request; here it has a deadline, from the connection or the first byte on.
-Bodies have theirs in `adw_triggers.http`. Signals are handled by the caller.
+uvicorn waits forever for the head of a request. Here it has a deadline, counted from the connection or from its first
+byte; the deadline of bodies is in `adw_triggers.http`. `Serving` handles signals.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-#: Seconds that a connection is kept open between two requests.
+#: Seconds that a connection stays open between two requests.
 _KEEP_ALIVE_SECONDS = 15
-#: How long requests and workers may take to end when the server is told to: what a phase gets to end by itself, and
-#: time to record it. Service managers kill after 90 s.
+#: How long requests and workers may take to end at a shutdown: a phase's grace period and time to record the result.
+#: Service managers kill after 90 s.
 SHUTDOWN_SECONDS = 30
 #: How long a client may take to send the head of a request.
 HEADER_SECONDS = 10.0
-#: Connections at a time; those beyond are answered with 503.
+#: The most connections at a time; further ones are answered with 503.
 MAX_CONNECTIONS = 500
-#: Connections that wait until they are accepted.
+#: The most connections that wait to be accepted.
 _BACKLOG = 2048
-#: Bytes that the head of a request may have.
+#: The largest head of a request.
 _MAX_HEAD_BYTES = 64 * 1024
 
 
 class WebConfig(uvicorn.Config):
-    """How the server works; the settings of uvicorn that are not ours are left out."""
+    """The fixed configuration of uvicorn."""
 
     def __init__(self, app: RequestMiddleware) -> None:
         super().__init__(
@@ -71,10 +71,10 @@ class GuardedProtocol(H11Protocol):
     """A connection with a deadline for the head of each request."""
 
     config: WebConfig
-    cycle: Any  #: of the request under way or the last one; None before the first, whatever its own annotation says
+    cycle: Any  #: the current or last request; None before the first, despite uvicorn's annotation
     _deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # the same signature as uvicorn's
         super().connection_made(transport)
         self._watch()
 
@@ -84,7 +84,7 @@ class GuardedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.conn.trailing_data[0]:  # the next head has begun
+        if self.conn.trailing_data[0]:  # the next head has already begun
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -92,7 +92,7 @@ class GuardedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Start the deadline while a head is expected, and stop it when the head is complete."""
+        """Start the deadline when a head is expected, and stop it when the head is complete."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._forget()
         elif self._deadline is None:
@@ -113,7 +113,7 @@ class GuardedProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """The server, which leaves signals to its caller."""
+    """A uvicorn server that leaves signals to its caller."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -121,12 +121,12 @@ class Server(uvicorn.Server):
 
 
 def make_server(app: RequestMiddleware) -> Server:
-    """Return a server for *app* that is not started."""
+    """Return a server for *app*, not yet started."""
     return Server(WebConfig(app))
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raise UsageError when that cannot be."""
+    """Return a listening socket; raise UsageError if that is impossible."""
     try:
         family, kind, number, _, address = _addresses(host, port)[0]
         listening = socket.socket(family, kind, number)
@@ -147,7 +147,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach *host*; False for a name that cannot be resolved."""
+    """Return whether only this machine can reach *host*; False if the name cannot be resolved."""
     try:
         result = {str(address[0]) for *_, address in _addresses(host, 0)}
     except OSError:
@@ -157,19 +157,19 @@ def is_loopback(host: str) -> bool:
 
 
 def address_of(listening: socket.socket) -> str:
-    """Return where a socket listens, as the beginning of a URL."""
+    """Return the base URL of a listening socket."""
     host, port = listening.getsockname()[:2]
 
     return url_of(host, port)
 
 
 def url_of(host: str, port: int) -> str:
-    """Return the beginning of the URLs of a server at *host* and *port*."""
+    """Return the base URL of a server at *host* and *port*."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def url_for_people(address: str) -> str:
-    """Return *address* as people open it on this machine; one that listens on every interface as loopback."""
+    """Return the URL to open on this machine: the address of all interfaces becomes loopback."""
     return address.replace("http://0.0.0.0:", "http://127.0.0.1:").replace("http://[::]:", "http://[::1]:")
 
 
@@ -177,10 +177,11 @@ def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
 
 
-# Server and workers together, until a signal: the first shuts both down cleanly, the second at once.
+# --- server and workers together, until a signal ---------------------------------------------------------------
 #
-# Cleanly means: nothing new is taken, requests under way are answered, workers suspend their runs and end. Processes
-# that are not done at the deadline are killed; recovery finds their runs.
+# The first signal shuts both down cleanly, the second at once. Cleanly means: no new work is accepted, requests under
+# way are answered, workers suspend their runs and end. Processes still running at the deadline are killed, and recovery
+# finds their runs.
 
 
 #: Seconds between two checks of the workers.
@@ -200,23 +201,23 @@ class Serving:
         say: Callable[[str], None] = lambda _line: None,
         drain: Callable[[], None] = lambda: None,
     ) -> None:
-        """*drain* ends answers that never end by themselves."""
+        """*drain* ends responses that never end by themselves."""
         self._drain = drain
         self._server = server
         self._supervisor = supervisor
         self._clock = clock
         self._shutdown_seconds = shutdown_seconds
         self._say = say
-        self._until: float | None = None  #: by the monotonic clock; None: not told to end
-        self.signals: list[int] = []  #: those that came
+        self._until: float | None = None  #: the deadline on the monotonic clock; None: no shutdown yet
+        self.signals: list[int] = []  #: the signals received
 
     @property
     def is_urgent(self) -> bool:
-        """Whether it was asked to end twice."""
+        """Whether a second signal came."""
         return len(self.signals) > 1
 
     def run(self, listening: socket.socket) -> None:
-        """Serve at *listening* until a signal comes, and return when everything has ended."""
+        """Serve at *listening* until a signal comes; return when everything has ended."""
         asyncio.run(self._run(listening))
 
     async def _run(self, listening: socket.socket) -> None:
@@ -230,7 +231,7 @@ class Serving:
                 await asyncio.wait({serving}, timeout=TICK_SECONDS)
         finally:
             await self._end_workers()
-        await serving  # raises what ended it
+        await serving  # raises the error that ended it
 
     def _on_signal(self, number: int) -> None:
         self.signals.append(number)
@@ -260,28 +261,28 @@ class Serving:
             await asyncio.sleep(TICK_SECONDS)
 
 
-# The workers beside the server: as many as are wanted, each started again when it ended.
+# --- the workers beside the server -----------------------------------------------------------------------------
 #
-# One that ends soon waits longer each time before it is started again, up to a minute: a worker that cannot work here
-# does not make the machine busy. All of this happens in `tick`, which its caller calls a few times a second.
+# A worker that ends is restarted. If it ended soon after its start, the delay grows each time, up to a minute, so that
+# a worker that cannot work here does not keep the machine busy. The caller calls `tick` a few times a second.
 
 
 logger = logging.getLogger("adw.serve")
 
 FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 60.0
-#: A worker that lived this long was well: the count of failures begins again.
+#: A worker that lived this long worked: the count of failures is reset.
 STEADY_SECONDS = 60.0
 
 
 @dataclass(kw_only=True)
 class _Place:
-    """The place of one worker."""
+    """The slot of one worker."""
 
     number: int
     child: ChildProcess | None = None
     started: float = 0.0
-    due: float = field(default=float("-inf"))  #: when it may be started, by the monotonic clock
+    due: float = field(default=float("-inf"))  #: when it may be started, on the monotonic clock
     failures: int = 0  #: in a row
 
 
@@ -309,25 +310,25 @@ class Supervisor:
         self._is_draining = False
 
     def counts(self) -> tuple[int, int]:
-        """Return how many workers are wanted, and how many run."""
+        """Return how many workers should run, and how many do."""
         return len(self._places), sum(place.child is not None for place in self._places)
 
     def tick(self) -> None:
-        """Check every worker: record those that ended, start those that are due."""
+        """Check every worker: note the ones that ended, start the ones that are due."""
         for place in self._places:
             self._note_end(place)
             if place.child is None and not self._is_draining and self._clock.monotonic() >= place.due:
                 self._fill(place)
 
     def drain(self) -> None:
-        """Ask every worker to end, and start no more."""
+        """Ask every worker to end and start no more."""
         self._is_draining = True
         for place in self._places:
             if place.child is not None:
                 place.child.ask_to_end()
 
     def kill(self) -> None:
-        """End every worker at once; what it worked on is found by recovery."""
+        """Kill every worker; recovery finds their runs."""
         self._is_draining = True
         for place in self._places:
             if place.child is not None:

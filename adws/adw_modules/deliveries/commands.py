@@ -1,8 +1,8 @@
 """
-Deliveries as values, what they ask for, who may ask, and what a command means in each state of a workflow.
+The values of deliveries, the rules of who may request what, and the meaning of a command in each workflow state.
 
-Pure. A command that means nothing in a state is answered with one sentence that says why and what would. Answers never
-contain what starts a workflow, and mention nobody.
+Pure. A command without meaning in a state is answered with one sentence that says why and what would work. Answers
+never contain text that starts a workflow, and mention nobody.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from adws.config.settings import Settings
 
 
-#: What somebody may do on a forge, less first.
+#: Permissions on a forge, the lowest first.
 PERMISSIONS = ("none", "read", "triage", "write", "maintain", "admin")
-#: Causes that the forge itself reports and that are verified there, instead of being asked for by a person.
+#: Causes that are reports of the forge, verified there, and not requests of a person.
 FACTS = frozenset({"pull_request", "checks"})
 
 
@@ -46,49 +46,49 @@ class Actor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
-    """A workflow is to be started for an issue, or an older one to be continued."""
+    """A request to start a workflow for an issue, or to continue an earlier one."""
 
     repository: str
     issue: IssueText
-    actor: Actor  #: who labelled, commented or opened: their permission counts
-    workflow: str = ""  #: name or alias, "": the default one
-    adw_id: str = ""  #: of the workflow to continue, "": a new one
+    actor: Actor  #: the person who labelled, commented or opened; their permission counts
+    workflow: str = ""  #: name or alias; "": the default workflow
+    adw_id: str = ""  #: of the workflow to continue; "": start a new one
     model_set: str = ""
     hint: str = ""  #: the requested change, as text
-    is_again: bool = False  #: although the issue has an open pull request
+    is_again: bool = False  #: start even if the issue has an open pull request
     cause: str = ""  #: label | comment | opened | assigned | poll
-    intent: str = ""  #: the same for two deliveries that ask for the same: (repository, issue, comment or label event)
+    intent: str = ""  #: equal for two deliveries of one request: (repository, issue, comment or label event)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """Something is to be done to the workflow of an issue or pull request."""
+    """A command to the workflow of an issue or pull request."""
 
     kind: str  #: one of COMMANDS
     repository: str
     number: int  #: of the issue or pull request
     actor: Actor
-    adw_id: str = ""  #: "": the one that works on it
+    adw_id: str = ""  #: "": the workflow of that issue or pull request
     text: str = ""  #: a hint, a reason
     head_sha: str = ""  #: the commit that CI or a reviewer checked
     cause: str = ""  #: comment | pull_request | review | checks | closed
     intent: str = ""
-    answers: bool = True  #: a comment reports the result
+    answers: bool = True  #: whether a comment reports the result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ignored:
-    """Nothing is to be done."""
+    """The verdict that a delivery is ignored."""
 
     reason: str  #: in one sentence
 
 
-#: What a delivery can ask for.
+#: What a delivery can request.
 Request: TypeAlias = RunRequest | Command
 Verdict: TypeAlias = Request | Ignored
 
 
-#: What lists show of a delivery.
+#: The fields of a delivery shown in lists.
 SHOWN = (
     *("guid", "event", "action", "sender", "repository", "number", "verdict", "reason", "status", "outcome", "run_id"),
     *("adw_id", "received_at", "finished_at", "deliveries"),
@@ -97,47 +97,47 @@ SHOWN = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delivery:
-    """A webhook delivery, from its bytes to its row; a listed one comes without request and body."""
+    """A webhook delivery; one read for a list has no request and no body."""
 
     guid: str
     event: str
     action: str = ""
-    hook: str = ""  #: which hook sent it, "" when it does not say
+    hook: str = ""  #: id of the hook that sent it, or ""
     sender: str = ""
     repository: str = ""
     number: int | None = None
     verdict: str  #: run | command | ignored
-    reason: str  #: why it is ignored; else what is wanted, as text
+    reason: str  #: why it is ignored, else the request as text
     request: JsonObject = field(default_factory=dict)  #: the RunRequest or Command, as JSON
-    intent: str = ""  #: that of the request
+    intent: str = ""  #: the intent of the request
     body: bytes | None = None  #: None: not kept
     body_hash: str = ""  #: SHA-256, hexadecimal
     status: str = "received"  #: received | done | refused | failed
     outcome: str = ""  #: the result, in one sentence
     run_id: int | None = None
-    adw_id: str = ""  #: of the workflow it started or meant, "" for none
+    adw_id: str = ""  #: of the workflow it started or meant, or ""
     received_at: str = ""
     finished_at: str | None = None
-    deliveries: int = 1  #: how often it came
+    deliveries: int = 1  #: how often it was received
 
     @property
     def is_new(self) -> bool:
-        """Whether it came for the first time."""
+        """Whether it was received for the first time."""
         return self.deliveries == 1
 
     @property
     def meant_id(self) -> str:
-        """The workflow that it started or meant, "" until a worker has found which one a command is about."""
+        """The id of the workflow it started or meant; "" until a worker has found the workflow of a command."""
         return "" if self.verdict == "command" and self.status == "received" else self.adw_id
 
     def to_json(self) -> JsonObject:
-        """Return what is shown of it in a list."""
+        """Return the fields shown in a list."""
         return {**{name: getattr(self, name) for name in SHOWN}, "adw_id": self.meant_id}
 
 
 def to_json(request: Request) -> JsonObject:
     """Return *request* as plain data."""
-    # Not asdict: that copies every text, and costs more than all the rest of reading a delivery.
+    # Not asdict, which copies every text and costs more than the rest of reading a delivery.
     data: JsonObject = {"type": "run" if isinstance(request, RunRequest) else "command", **_plain(request)}
     data["actor"] = _plain(request.actor)
     if isinstance(request, RunRequest):
@@ -152,9 +152,9 @@ def _plain(value: Request | Actor | IssueText) -> dict[str, Any]:
 
 def from_json(data: JsonObject) -> Request:
     """
-    Return what `to_json` made plain; raise DatabaseError when *data* is something else.
+    Return the request that `to_json` wrote; raise DatabaseError if *data* is not one.
 
-    A worker reads it hours later, perhaps of another version: what does not fit is named, never guessed.
+    The worker that reads it hours later may have another version: a field that does not fit is named, not guessed.
     """
     kind = data.get("type")
     if kind not in {"run", "command"}:
@@ -182,7 +182,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def why_not_listed(actor: Actor, settings: Settings) -> str:
-    """Return why the lists of *settings* forbid *actor* to ask for anything, "" when they do not."""
+    """Return why the allow and deny lists of *settings* exclude *actor*, or ""."""
     login = actor.login.lower()
     if not login:
         return "nobody knows who asked for it"
@@ -197,7 +197,7 @@ def why_not_listed(actor: Actor, settings: Settings) -> str:
 
 
 def why_not_permitted(actor: Actor, permission: str, settings: Settings) -> str:
-    """Return why the *permission* that the forge gives *actor* is not enough, "" when it is."""
+    """Return why the *permission* of *actor* at the forge is not enough, or ""."""
     has = PERMISSIONS.index(permission) if permission in PERMISSIONS else 0
     if has >= PERMISSIONS.index(settings.webhook_permission):
         return ""
@@ -213,7 +213,7 @@ def _lowered(names: Sequence[str] | None) -> frozenset[str]:
 
 
 class WorkflowStanding(Enum):
-    """Where a workflow stands, as far as commands are concerned."""
+    """The state of a workflow, as commands distinguish it."""
 
     ACTIVE = "at work"
     WAITING = "waiting for approval"
@@ -226,7 +226,7 @@ class WorkflowStanding(Enum):
 
 
 class CommandAction(Enum):
-    """What is done to a workflow."""
+    """An action on a workflow."""
 
     STATUS = "status"
     PAUSE = "pause"
@@ -238,22 +238,22 @@ class CommandAction(Enum):
     ABANDON = "abandon"
     ROLL_BACK = "roll_back"
     CLEAN_UP = "clean_up"
-    REWORK = "rework"  #: it goes back to building
-    FOLLOW_UP = "follow_up"  #: a new workflow continues its branch: what is completed has no way back
+    REWORK = "rework"  #: return to building
+    FOLLOW_UP = "follow_up"  #: a new workflow continues the branch, because a completed one cannot be reopened
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class No:
-    """Nothing is done."""
+    """The answer that nothing is done."""
 
     why: str  #: in one sentence
-    is_done: bool = False  #: because it is so already
+    is_done: bool = False  #: because it was done already
 
 
 _S, _A = WorkflowStanding, CommandAction
 _OPEN = (_S.ACTIVE, _S.WAITING, _S.PAUSED, _S.FAILED)
 
-#: command -> where the workflow stands -> what is done; where nothing stands, nothing is.
+#: command -> state of the workflow -> action; a missing entry means that nothing is done.
 MEANINGS: Mapping[str, Mapping[WorkflowStanding, CommandAction]] = MappingProxyType(
     {
         "status": dict.fromkeys(_S, _A.STATUS),
@@ -275,11 +275,11 @@ MEANINGS: Mapping[str, Mapping[WorkflowStanding, CommandAction]] = MappingProxyT
         },
     }
 )
-#: Commands of comments and pages to an existing workflow.
+#: Commands to an existing workflow, from comments and pages.
 COMMANDS = tuple(MEANINGS)
-#: Actions that continue a workflow: it must have its issue.
+#: Actions that continue a workflow, which needs the lock of its issue.
 CONTINUING = frozenset({_A.HINT, _A.RESUME, _A.APPROVE, _A.REJECT, _A.REWORK})
-#: (command, where it stands) -> it is so already.
+#: (command, state) pairs in which the command is already fulfilled.
 _ALREADY = frozenset(
     {
         ("pause", _S.PAUSED),
@@ -307,7 +307,7 @@ _OVER = frozenset({_S.COMPLETED, _S.ABANDONED, _S.ROLLED_BACK})
 
 
 def standing_of(document: WorkflowDocument) -> WorkflowStanding:
-    """Return where a workflow stands."""
+    """Return the state of a workflow, as commands distinguish it."""
     state = WorkflowState(document.current_state)
     if document.rollback is not None and state is not WorkflowState.ROLLED_BACK:
         return _S.ROLLING_BACK
@@ -320,7 +320,7 @@ def standing_of(document: WorkflowDocument) -> WorkflowStanding:
 
 
 def why_no_second(holder: str, document: WorkflowDocument | None) -> str:
-    """Return why an issue of workflow *holder* gets no other; *document* is its own, None before it has one."""
+    """Return why an issue that *holder* works on gets no second workflow; *document* is None before the first save."""
     standing = _S.ACTIVE if document is None else standing_of(document)
     if standing in {_S.WAITING, _S.PAUSED, _S.FAILED}:
         return f"`{holder}` has this issue already and is {standing.value}: let it go on, or abandon it first"
@@ -329,7 +329,7 @@ def why_no_second(holder: str, document: WorkflowDocument | None) -> str:
 
 
 def meaning(kind: str, standing: WorkflowStanding, *, adw_id: str, text: str = "") -> CommandAction | No:
-    """Return what the command *kind* means for workflow *adw_id*, or why it means nothing there."""
+    """Return the action of the command *kind* on workflow *adw_id*, or why there is no action."""
     action = MEANINGS[kind].get(standing)
     if action is _A.HINT and not text:
         action = None  # nothing to pass on to a running worker
@@ -351,14 +351,14 @@ _WORDS: Mapping[str, str] = MappingProxyType({"clean_up": "clean up", "rework": 
 
 
 def first_to_rework(document: WorkflowDocument) -> str:
-    """Return the phase that work which is sent back begins with: the first that builds, else the first of all."""
+    """Return the phase at which rework begins: the first that builds, else the first of all."""
     building = [record for record in document.phases if record.state == WorkflowState.BUILDING.value]
 
     return next((record.name for record in building or document.phases), "")
 
 
 def rework_from(document: WorkflowDocument) -> str:
-    """Return where a workflow that waits is sent back to, "" when it never came that far: it continues where it is."""
+    """Return the phase a waiting workflow returns to for rework, or "" if it never began that phase: it continues."""
     first = first_to_rework(document)
     is_begun = any(
         record.name == first and (record.attempts or record.status != "queued") for record in document.phases
@@ -368,7 +368,7 @@ def rework_from(document: WorkflowDocument) -> str:
 
 
 def recorded_head(document: WorkflowDocument) -> str:
-    """Return the commit that adw pushed last for this workflow, "" when there is none."""
+    """Return the commit that adw pushed last for this workflow, or ""."""
     key = f"remote_branch:{document.branch_name}"
     first = next((entry for entry in document.resources if entry.key == key), None)
 

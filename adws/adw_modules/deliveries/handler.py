@@ -1,10 +1,10 @@
 """
-Carrying out deliveries: load, authorise, act, answer, finish, in this order (`DeliveryHandler.work`).
+Carry out deliveries: load, authorise, act, answer, finish, in this order (`DeliveryHandler.work`).
 
-The requester's permission is checked each time, before any lock is taken. Every step can be interrupted and repeated:
-a new workflow has an id that was chosen when the delivery was accepted, a change is stored together with the delivery
-that asked for it, an answer is found by its marker, and the delivery ends in one transaction with its run. When the
-forge gives no answer the delivery is retried later, a bounded number of times.
+The requester's permission is checked on every try, before any lock is taken. Every step can be interrupted and
+repeated: a new workflow has the id chosen when the delivery was accepted, a change is stored together with the mark of
+its delivery, an answer is found by its marker, and the delivery ends in one transaction with its run. If the forge does
+not respond, the delivery is retried later, a limited number of times.
 """
 
 from __future__ import annotations
@@ -86,18 +86,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.deliveries")
 
-#: How often a delivery is taken up, and the seconds before the second time; each wait is twice the one before.
+#: The most tries of a delivery, and the seconds before the second; each further wait doubles.
 MAX_TRIES = 10
 FIRST_SECONDS = 5.0
 MAX_SECONDS = 600.0
 
 DONE, REFUSED, FAILED = "done", "refused", "failed"
 
-#: Errors after which a retry may succeed: the forge gave no answer, or somebody is at the workflow right now.
+#: Errors after which a retry may succeed: the forge did not respond, or another process has the workflow right now.
 _LATER = (ForgeUnavailable, ForgeBusy, GitUnreachable, WorkflowBusy, LeaseLost, Fenced, StateConflict)
-#: What says that nothing can be started until a person changes something.
+#: Errors that prevent a start until a person changes something.
 _NO_START = (StartRefused, UsageError, ConfigError, UnknownWorkflow, QuotaExceeded, GitError)
-#: What says that a workflow cannot do what it is asked, and why.
+#: Errors that say why a workflow cannot do what is requested.
 _CANNOT = (
     UsageError,
     IllegalTransition,
@@ -107,7 +107,7 @@ _CANNOT = (
     IssueLocked,
     PullRequestMerged,
 )
-#: Commands of these causes are about a pull request.
+#: Causes of commands that concern a pull request.
 _OF_PULL_REQUESTS = frozenset({"pull_request", "review", "checks"})
 
 
@@ -118,10 +118,10 @@ class DeliveryResult:
     status: str  #: done | refused | failed
     text: str  #: one sentence
     adw_id: str = ""
-    answer: str = ""  #: what is said instead of the sentence
-    topic: str = ""  #: what is said about one is said once; "": each delivery gets an answer of its own
-    is_silent: bool = False  #: nothing is said
-    is_forbidden: bool = False  #: the requester lacks the permission: that is said once
+    answer: str = ""  #: the comment to post instead of the sentence
+    topic: str = ""  #: one comment is posted per topic; "": each delivery gets its own answer
+    is_silent: bool = False  #: post no comment
+    is_forbidden: bool = False  #: the requester lacks the permission, which is said once
 
 
 class DeliveryHandler:
@@ -131,13 +131,13 @@ class DeliveryHandler:
         self._home = home
 
     def work(self, run: Run) -> RunResult:
-        """Carry out the delivery of a claimed run, and end both in one transaction, or put the run off."""
+        """Carry out the delivery of a claimed run and end both in one transaction, or requeue the run for later."""
         home = self._home
         run = home.runs.begin(run)
         row = home.deliveries.get(_guid(run))
         if row is None:
             raise UsageError(f"delivery {_guid(run)} is not kept any more: there is nothing to do")
-        if row.status != "received":  # given up by a worker that died before it ended the run
+        if row.status != "received":  # a worker recorded the end and died before it ended the run
             ended = home.runs.finish(run, RunState.COMPLETED, reason=row.outcome)
             return RunResult(run=ended, outcome=None, message=row.outcome)
         if run.state is RunState.STOPPING:
@@ -145,14 +145,14 @@ class DeliveryHandler:
             return self._finish(run, stopped, RunEnd(state=RunState.STOPPED, reason=run.reason))
         try:
             request = commands.from_json(home.deliveries.request_of(row.guid) or {})
-        except DatabaseError as exc:  # of another version: asking again would not change it
+        except DatabaseError as exc:  # written by another version: a retry would not help
             raise UsageError(str(exc)) from exc
 
         try:
             with home.lease_renewer.keep(run, is_wanted=lambda: True) as claim:
                 why = self._why_not_authorised(request)
                 order = claim.current()
-                if order is not None and order.kind == "lost_lease":  # the forge was slow, and another worker has it
+                if order is not None and order.kind == "lost_lease":  # the forge was slow: another worker has it
                     raise RunLost(run.run_id)
                 if why:
                     result = DeliveryResult(status=REFUSED, text=why, is_forbidden=True)
@@ -177,11 +177,11 @@ class DeliveryHandler:
         return self._finish(run, result, RunEnd(state=RunState.COMPLETED, reason=result.text))
 
     def give_up(self, run: Run, why: str) -> None:
-        """Write down that the delivery of *run* is not carried out, and why."""
+        """Record that the delivery of *run* failed, and why."""
         try:
             self._home.deliveries.finish(_guid(run), status=FAILED, outcome=why)
         except DeliveryNotFound:
-            return  # it was deleted meanwhile: nobody needs the result any more
+            return  # deleted meanwhile: nobody needs the result
 
     def _finish(self, run: Run, result: DeliveryResult, end: RunEnd) -> RunResult:
         ended = self._home.deliveries.finish_with_run(
@@ -193,21 +193,21 @@ class DeliveryHandler:
     # --- authorise, act, answer --------------------------------------------------------------------------------
 
     def _why_not_authorised(self, request: Request) -> str:
-        """Return why the request is refused, "" when the requester has the permission."""
+        """Return why the request is refused, or ""."""
         settings = self._home.settings
         ours = comparable(settings.repository) if settings.repository else ""
         if ours and request.repository and comparable(request.repository) != ours:
             return f"it is about {request.repository}, and this home works on {settings.repository}"
         if isinstance(request, Command) and request.cause in FACTS:
-            return ""  # nobody asked: what the forge reported is verified there before anything is done
+            return ""  # not a request: the report is verified at the forge before anything is done
         why = commands.why_not_listed(request.actor, settings)
-        if why or request.actor.is_bot:  # a program has no permission at the forge: its list alone counts
+        if why or request.actor.is_bot:  # bots have no permission at the forge: only the list of bots counts
             return why
 
         return commands.why_not_permitted(request.actor, self._home.forge.permission(request.actor.login), settings)
 
     def _act(self, request: Request, run: Run, row: Delivery) -> DeliveryResult:
-        # Of this run, not of the delivery alone: `adw webhook replay` is meant to do it once more.
+        # The mark names the run as well as the delivery, because `adw webhook replay` is meant to act once more.
         kind = request.kind if isinstance(request, Command) else "run"
         mark = Mark(delivery=f"{row.guid}#{run.run_id}", kind=kind, by=request.actor.login)
         if isinstance(request, Command):
@@ -232,7 +232,7 @@ class DeliveryHandler:
             if not request.hint:
                 topic = f"open pull request {exc.pr_number}"
                 return DeliveryResult(status=REFUSED, text=str(exc), adw_id=exc.adw_id, topic=topic)
-            # What is to be changed goes to the branch that is there.
+            # A requested change goes to the branch of the open pull request.
             rework = replace(going_on, kind="rework", number=exc.pr_number, adw_id=exc.adw_id)
             result = self._obey(rework, row, mark)
             if result.status == DONE:
@@ -240,7 +240,7 @@ class DeliveryHandler:
             return replace(result, text=f"{exc}; it is not continued, as {result.text}")
 
     def _answer(self, request: Request, row: Delivery, result: DeliveryResult) -> None:
-        """Post the result where it was asked for; a forge that refuses the comment changes nothing."""
+        """Post the result where it was requested; if the forge refuses the comment, only log it."""
         if result.is_silent or (isinstance(request, Command) and not request.answers):
             return
         number = request.number if isinstance(request, Command) else request.issue.number
@@ -261,9 +261,9 @@ class DeliveryHandler:
 
     def _start(self, request: RunRequest, row: Delivery) -> DeliveryResult:
         """
-        Start what *request* asks for under the id that *row* has, unless that was done.
+        Start the requested workflow under the id in *row*, unless it exists already.
 
-        Raises PullRequestOpen when the work on the issue is to be continued instead.
+        Raise PullRequestOpen if the work on the issue should be continued instead.
         """
         home, number = self._home, request.issue.number
         known = self._load(row.adw_id)
@@ -321,13 +321,13 @@ class DeliveryHandler:
                 cause=command.cause,
                 continues=document,
             )
-            self._home.workflow_creator.document(new)  # raises before anything is touched when it cannot be run here
+            self._home.workflow_creator.document(new)  # raises, before anything is changed, if it cannot be run here
         except (WorkflowInvalid, StateInvalid) as exc:
             return DeliveryResult(
                 status=REFUSED, text=f"{document.adw_id} cannot be continued: {exc}", adw_id=document.adw_id
             )
         if document.worktree_path:
-            self._home.post_merge_cleanup.worktree(document.adw_id)  # its branch can be in one worktree only
+            self._home.post_merge_cleanup.worktree(document.adw_id)  # a branch can be checked out in one worktree only
 
         return self._launch(new)
 
@@ -339,7 +339,7 @@ class DeliveryHandler:
             if known is not None and new.delivery in known.deliveries:
                 return _started(known)
             if exc.holder != new.adw_id:
-                # Fifty labels at once are one thing to say.
+                # Fifty labels at once get one comment.
                 why = commands.why_no_second(exc.holder, known)
                 return DeliveryResult(status=REFUSED, text=why, adw_id=exc.holder, topic=f"at work {exc.holder}")
         except StateExists:
@@ -351,8 +351,8 @@ class DeliveryHandler:
         except Fenced:
             if not new.adw_id:
                 raise
-            return self._launch(replace(new, adw_id=""))  # recovery has forgotten it already
-        # Interrupted before its first write. The worker that began it is fenced out, and its id is not reused.
+            return self._launch(replace(new, adw_id=""))  # recovery has already removed the unwritten workflow
+        # The start was interrupted before its first write. Fence out the worker that began it, and do not reuse the id.
         self._home.ownership.forget_unwritten(new.adw_id)
 
         return self._launch(replace(new, adw_id=""))
@@ -378,9 +378,9 @@ class DeliveryHandler:
 
     def _carry_on(self, request: RunRequest, mark: Mark) -> DeliveryResult | None:
         """
-        Continue a workflow of the issue with the phases that *request* names, or say why not.
+        Continue a workflow of the issue with the phases that *request* names, or return why not.
 
-        None when a new one is to be started: no id is named, and the phases do not continue earlier work.
+        Return None if a new workflow is to be started: no id is named, and the phases do not depend on earlier work.
         """
         home, number = self._home, request.issue.number
         try:
@@ -417,10 +417,10 @@ class DeliveryHandler:
 
     def _obey(self, command: Command, row: Delivery, mark: Mark) -> DeliveryResult:
         """
-        Do what *command* asks, or say why not.
+        Carry out *command*, or return why not.
 
-        What it means is decided by the state that the workflow has now, not by the one it had when the command was
-        written. Raises WorkflowBusy and what the forge raises: then it is retried later.
+        The workflow's current state decides what the command means, not the state when it was written. Raise
+        WorkflowBusy and the errors of the forge, after which the delivery is retried.
         """
         document = self._target(command)
         if document is None:
@@ -455,7 +455,7 @@ class DeliveryHandler:
         return DeliveryResult(status=DONE, text=said, adw_id=adw_id)
 
     def _apply(self, action: CommandAction, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        """Do *action*, written together with *mark* so that it is done once; return what was done."""
+        """Do *action*, stored together with *mark* so that it is done once; return what was done."""
         home, adw_id, by, text = self._home, document.adw_id, command.actor.login, command.text
         made = home.control.asked_by(mark)
         if action.value in control.ORDERS:
@@ -468,7 +468,7 @@ class DeliveryHandler:
                 return made.resume(adw_id, by=by, hint=text, from_phase=commands.rework_from(document)).message
             case CommandAction.CLEAN_UP:
                 return home.post_merge_cleanup.after_merge(adw_id, mark)
-            case CommandAction.ROLL_BACK:  # its run is unique, and a rollback that is over is found by the state
+            case CommandAction.ROLL_BACK:  # safe to repeat: its run is unique, and the state shows a finished rollback
                 if document.pr_merged:
                     raise PullRequestMerged(document.pr_number)
                 options = RollbackOptions(reason=text or f"rolled back by {by}")
@@ -478,7 +478,7 @@ class DeliveryHandler:
                 raise UsageError(f"{action.value} is not done to a workflow")
 
     def _why_not_so(self, command: Command, document: WorkflowDocument) -> str:
-        """Return why what the forge reported is not so any more, or does not count; "" when it does."""
+        """Return why a report of the forge is outdated or does not count, or ""."""
         forge, number = self._home.forge, command.number
         if command.kind == "rework":
             settings, head = self._home.settings, commands.recorded_head(document)
@@ -510,10 +510,10 @@ class DeliveryHandler:
 
     def _target(self, command: Command) -> WorkflowDocument | None:
         """
-        Return the document of the workflow that *command* means, None when there is none.
+        Return the document of the workflow that *command* means, or None.
 
-        An id is only taken when the workflow's own document names the same issue or pull request. Without one it is the
-        workflow that has the issue, else the newest for it. A pull request is ours when its marker says so.
+        An id counts only if that workflow's document names the same issue or pull request. Without an id it is the
+        workflow that has the issue, else the newest for it. A pull request is ours if its marker says so.
         """
         if command.adw_id:
             named = self._readable(command.adw_id)
@@ -540,11 +540,11 @@ class DeliveryHandler:
         chain = [one for one in self._workflows_of_issue(first.issue_number) if one.pr_number == number]
         holder = home.locks.holder(first.issue_number, home.repository)
 
-        # The newest that works on it: each follow-up counts one more than what it follows, whatever the clocks say.
+        # The newest workflow of it: each follow-up counts one more than its predecessor, whatever the clocks say.
         return max([*chain, first], key=lambda one: (holder is not None and one.adw_id == holder.adw_id, one.followups))
 
     def _workflows_of_issue(self, number: int) -> Iterator[WorkflowDocument]:
-        """Yield the workflows of an issue: the one that has it first, then the newest first."""
+        """Yield the workflows of an issue: first the holder of its lock, then the others, newest first."""
         repository = self._home.repository
         holder = self._home.locks.holder(number, repository)
         rows = self._home.catalogue.find_by_issue(number, repository)
@@ -558,11 +558,11 @@ class DeliveryHandler:
         try:
             return self._home.load(adw_id)
         except (StateError, InvalidAdwId):
-            return None  # there is none, or none that anybody could work on
+            return None  # missing or unreadable, so nobody could work on it
 
 
 def followup_spec(document: WorkflowDocument) -> WorkflowSpec:
-    """Return what a follow-up runs: the definition frozen in *document*, without what comes before building."""
+    """Return the definition of a follow-up: the one frozen in *document*, without the phases before building."""
     spec = resume.definition_of(document)
     first = commands.first_to_rework(document)
     kept = spec.phases[[phase.name for phase in spec.phases].index(first) :]
@@ -587,7 +587,7 @@ def _started(document: WorkflowDocument) -> DeliveryResult:
     is_new = document.current_state == WorkflowState.PENDING.value
     said = "is started" if is_new else f"was started, and is {document.current_state.replace('_', ' ')}"
 
-    # Its own comment, which is kept up to date, says the rest.
+    # No answer: the workflow's own comment, which is kept up to date, says it.
     return DeliveryResult(
         status=DONE, text=f"workflow {document.adw_id} {said}", adw_id=document.adw_id, is_silent=True
     )
@@ -608,22 +608,22 @@ def _said(answer: Asked | Applied) -> str:
     return f"workflow {answer.request.adw_id} is running: its worker was asked, and acts within a moment"
 
 
-# Cleaning up after a pull request was merged: the worktree goes, the branch stays, the issue becomes free.
+# Cleanup after a merge: remove the worktree, keep the branch, unlock the issue.
 #
-# Through the ledger, so that it can be cut off anywhere and run again. Work that is not committed is never thrown away.
+# It goes through the ledger, so it can be interrupted anywhere and repeated. Uncommitted work is never deleted.
 
 
 _WORKTREE = "worktree"
 
 
 class PostMergeCleanup:
-    """Cleans up after workflows that are over, or that a merge has overtaken."""
+    """Cleans up after finished workflows and after merges."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def after_merge(self, adw_id: str, mark: Mark) -> str:
-        """Record the merge, cancel waiting work, remove the worktree; return what was done. Raises WorkflowBusy."""
+        """Record the merge, abandon a parked workflow, remove the worktree; say what was done. Raise WorkflowBusy."""
         home = self._home
 
         def note_merge(draft: Draft) -> None:
@@ -642,7 +642,7 @@ class PostMergeCleanup:
             return f"the pull request of workflow {adw_id} is merged: {left}"
 
     def worktree(self, adw_id: str) -> str:
-        """Remove the worktree of a workflow that is over, and keep its branch; say what was done."""
+        """Remove the worktree of a finished workflow, keep its branch, and return what was done."""
         home = self._home
         with home.ownership.own(adw_id) as owned, home.lease_renewer.charge(owned), home.engine.log_of(adw_id):
             return self._remove_worktree(WorkSession(home.engine, owned, NoOrders()))
@@ -656,7 +656,7 @@ class PostMergeCleanup:
         if facts is None or not home.has_worktrees:
             return "there is no worktree to remove"
         git, path, reason = home.git, Path(str(facts["path"])), str(facts["reason"])
-        is_damaged = bool(git.why_damaged(path, reason=reason))  # its files are kept before it is removed
+        is_damaged = bool(git.why_damaged(path, reason=reason))  # its files are saved before it is removed
         if path.is_dir() and not is_damaged and home.workplace.status(path):
             return "its worktree has changes that are not committed, so it is left where it is"
         kept, head = "", effects.secured_head(document)

@@ -1,8 +1,8 @@
 """
-Deliveries in the database, each with the run that it asks for in one transaction.
+Deliveries in the database; each is stored in one transaction with the run it requests.
 
-The same delivery sent again, also at the same moment and under another guid, gets the answer of the first: unique
-indexes on guid, body and intent decide which is first, not a query before the insert.
+A repeated delivery, even at the same moment and under another guid, gets the answer of the first. Unique indexes on
+guid, body and intent decide which is first, not a query before the insert.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ from adws.adw_modules.reports.metrics import DELIVERIES, REPEATED
 VERDICTS = ("run", "command", "ignored")
 #: How a delivery can end.
 ENDS = ("done", "refused", "failed")
-#: Bytes of the body that are kept of an ignored delivery; longer bodies are dropped.
+#: The body of an ignored delivery is kept up to this size; longer bodies are dropped.
 IGNORED_BYTES = 65_536
-#: Requests for work are limited over this time.
+#: Requests for work are limited over this period.
 WINDOW = timedelta(hours=1)
-#: Deliveries that are deleted in one transaction: their bodies are long, and other writers wait meanwhile.
+#: Deliveries deleted in one transaction: bodies are long, and other writers wait meanwhile.
 FORGOTTEN_AT_ONCE = 200
 
-#: All columns, but for `seq`.
+#: All columns except `seq`.
 _COLUMNS = (*SHOWN, "hook", "intent", "body_hash", "request", "body")
-#: What is stored as the sender wrote it, and so may hold a secret.
+#: Fields stored as the sender wrote them, which may hold a secret.
 _SAID = ("event", "action", "hook", "sender", "repository", "reason", "intent")
 _SELECT = f"SELECT {', '.join(SHOWN)} FROM deliveries"
 _GET = f"{_SELECT} WHERE guid = :guid"
 _COUNT = "SELECT count(*) FROM deliveries WHERE verdict <> 'ignored' AND received_at >= :since"
 _COUNT_OF_ISSUE = f"{_COUNT} AND repository = :repository AND number = :number"
-#: How much work a sender asked for, and how much was asked for about an issue.
+#: The number of requests for work by a sender, and on an issue.
 _ASKED_BEFORE = f"SELECT ({_COUNT} AND sender = :sender), ({_COUNT_OF_ISSUE})"
 _HAS_NO_RUN = """
 NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = deliveries.run_id AND runs.finished_at IS NULL)
 """
-#: Older than a moment, and nothing of it is still to be done.
+#: Older than a moment, and without an unfinished run.
 _IS_OLD = f"received_at < :moment AND {_HAS_NO_RUN}"
 
-# What other packages do with the table: rebuild it, check it, count what is old.
+# Queries of other packages: rebuild the table, check it, count old rows.
 DELIVERY_SET_RUN = "UPDATE deliveries SET run_id = :run_id WHERE guid = :guid"
-#: Accepted, and no run is left that would do it.
+#: Accepted deliveries without an unfinished run that would carry them out.
 CHECK_DELIVERIES = f"SELECT guid, adw_id FROM deliveries WHERE status = 'received' AND {_HAS_NO_RUN} ORDER BY seq"
 DELIVERIES_OLD = f"SELECT count(*) FROM deliveries WHERE {_IS_OLD}"
 
-#: One that is there stays.
+#: Leaves an existing row as it is.
 _ACCEPT = (
     f"INSERT INTO deliveries ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
     " ON CONFLICT DO NOTHING RETURNING guid"
@@ -77,7 +77,7 @@ class DeliveryStore:
     def __init__(
         self, database: Database, *, clock: Clock, scrub: Callable[[bytes], bytes] = lambda payload: payload
     ) -> None:
-        """*scrub* takes out of each body what must not be stored."""
+        """*scrub* removes from each body what must not be stored."""
         self._database = database
         self._clock = clock
         self._scrub = scrub
@@ -89,11 +89,11 @@ class DeliveryStore:
         self, arrived: Sequence[Delivery], *, sender_limit: int = 0, issue_limit: int = 0
     ) -> list[Delivery | AdwError]:
         """
-        Store deliveries with the runs that they ask for in one commit, and return each as it is stored, or why not.
+        Store deliveries and the runs they request in one commit; return each stored delivery, or its error.
 
-        One that came before is returned as it was stored then, and counted. Beyond *sender_limit* requests for work in
-        an hour a sender's next is TooManyRequests and not stored; beyond *issue_limit* those about an issue are stored
-        as ignored. 0 is no limit.
+        A repeated delivery is counted and returned as first stored. Requests for work are limited per hour: beyond
+        *sender_limit* a sender's next one is not stored and gives TooManyRequests; beyond *issue_limit* requests on one
+        issue are stored as ignored. 0 means no limit.
         """
         now = self._clock.now()
         moment, since = timestamps.to_text(now), timestamps.to_text(now - WINDOW)
@@ -115,7 +115,7 @@ class DeliveryStore:
         return self._database.transact(work)
 
     def _offered(self, delivery: Delivery) -> Delivery | AdwError:
-        """Return *delivery* as it is to be stored, without secrets, or what is wrong with it."""
+        """Return *delivery* in the form to store, without secrets, or the error in it."""
         if delivery.verdict not in VERDICTS:
             return UsageError(f"{delivery.verdict!r} is no verdict; use one of {', '.join(VERDICTS)}")
         if named := _named_id(delivery):
@@ -125,7 +125,7 @@ class DeliveryStore:
                 return exc
         if delivery.verdict == "ignored" and delivery.body is not None and len(delivery.body) > IGNORED_BYTES:
             delivery = replace(delivery, body=None)
-        # Secrets and characters that no database stores go; one scan finds that there are none.
+        # Remove secrets and characters that no database stores; usually one scan finds that there are none.
         if delivery.body is not None and (body := self._scrub(delivery.body)) is not delivery.body:
             delivery = replace(delivery, body=body)
         text = " ".join([*(getattr(delivery, name) for name in _SAID), *_strings_in(delivery.request)])
@@ -142,7 +142,7 @@ class DeliveryStore:
     def _limited(
         self, session: Session, delivery: Delivery, since: str, sender_limit: int, issue_limit: int
     ) -> Delivery | AdwError:
-        """Return *delivery*, ignored when its issue was asked about too often: something may answer itself."""
+        """Apply the limits to *delivery*; one too many on an issue is ignored: something may answer itself."""
         row = session.one(
             _ASKED_BEFORE,
             {"since": since, "sender": delivery.sender, "repository": delivery.repository, "number": delivery.number},
@@ -151,7 +151,7 @@ class DeliveryStore:
         is_sender_over = 0 < sender_limit <= by_sender and bool(delivery.sender)
         is_issue_over = 0 < issue_limit <= about_issue
         if not (is_sender_over or is_issue_over) or session.one(_GET, {"guid": delivery.guid}):
-            return delivery  # a repeat asks for nothing more
+            return delivery  # a repeat requests no further work
         if is_sender_over:
             return TooManyRequests(delivery.sender)
         reason = f"issue {delivery.number} was asked about {about_issue} times in an hour, and more may be a loop"
@@ -166,19 +166,19 @@ class DeliveryStore:
             run = self._enqueue(session, delivery.guid, asked_by=delivery.sender)
             if isinstance(run, AdwError):
                 return run
-            adw_id = _named_id(delivery) or self._clock.token()[:8]  # chosen now: every answer names the same
+            adw_id = _named_id(delivery) or self._clock.token()[:8]  # chosen now: every answer names the same id
             stored = replace(delivery, adw_id=adw_id, received_at=moment, run_id=run.run_id)
         params = _params(stored)
         if session.one(_ACCEPT, params) is not None:
             return stored
 
-        # It came before: its run of then counts.
+        # A repeated delivery: keep the run of the first.
         if stored.run_id is not None:
             session.run("DELETE FROM runs WHERE run_id = :run_id", params)
         row = session.one(
             "SELECT guid, body_hash FROM deliveries"
             " WHERE guid = :guid OR body_hash = :body_hash OR (intent = :intent AND intent <> '')"
-            " ORDER BY CASE WHEN guid = :guid THEN 0 ELSE 1 END, seq LIMIT 1",  # by its guid first
+            " ORDER BY CASE WHEN guid = :guid THEN 0 ELSE 1 END, seq LIMIT 1",  # a match by guid comes first
             params,
         )
         if row is None:
@@ -190,7 +190,7 @@ class DeliveryStore:
         return to_delivery(session.all(sql + ", ".join(SHOWN), {"guid": row[0]})[0])
 
     def _enqueue(self, session: Session, guid: str, *, asked_by: str) -> Run | AdwError:
-        """Enqueue the run of a delivery under an id of its own; an error when that id is not fresh."""
+        """Enqueue the run of a delivery under a new id, or return an error if that id has an unfinished run."""
         new = NewRun(
             adw_id=self._clock.token()[:8],
             kind=DELIVERY,
@@ -215,19 +215,19 @@ class DeliveryStore:
         return None if row is None else to_delivery(row)
 
     def request_of(self, guid: str) -> JsonObject | None:
-        """Return what was made of it, as JSON."""
+        """Return the request of a delivery as JSON, or None if there is no such delivery."""
         row = self._one("SELECT request FROM deliveries WHERE guid = :guid", guid)
 
         return None if row is None else _json(row[0], guid)
 
     def body_of(self, guid: str) -> bytes | None:
-        """Return its bytes, None when they are not kept."""
+        """Return the body of a delivery, or None if it was not kept."""
         row = self._one("SELECT body FROM deliveries WHERE guid = :guid", guid)
 
         return None if row is None or row[0] is None else bytes(row[0])
 
     def finish(self, guid: str, *, status: str, outcome: str, adw_id: str = "") -> None:
-        """Record the result; raise DeliveryNotFound."""
+        """Record the result of a delivery; raise DeliveryNotFound."""
         self._database.transact(
             lambda session: self._finish(session, guid, status=status, outcome=outcome, adw_id=adw_id)
         )
@@ -253,7 +253,7 @@ class DeliveryStore:
             "adw_id": check_adw_id(adw_id) if adw_id else "",
             "moment": timestamps.to_text(self._clock.now()),
         }
-        # A command that was refused without finding a workflow names none.
+        # A command refused without an id was about no known workflow, so its row must name none.
         sql = """
             UPDATE deliveries
             SET status = :status, outcome = :outcome, finished_at = :moment,
@@ -266,10 +266,10 @@ class DeliveryStore:
 
     def again(self, guid: str, *, asked_by: str, instead: Delivery | None = None, adw_id: str = "") -> Run:
         """
-        Enqueue a run for a stored delivery, and return it; the one it has when that is not over.
+        Enqueue a run for a stored delivery and return it, or return its unfinished run.
 
-        *instead* is what it asks for now. A new workflow gets the id that was chosen when the delivery came, or
-        *adw_id* when that is not its own. Raises DeliveryNotFound, or UsageError when it asks for nothing.
+        *instead* is the delivery judged anew. A new workflow gets the id chosen when the delivery was accepted, or
+        *adw_id* if it has none or was refused. Raise DeliveryNotFound, or UsageError if the delivery requests nothing.
         """
 
         def work(session: Session) -> Run:
@@ -281,7 +281,7 @@ class DeliveryStore:
             wanted = instead or replace(kept, request=_json(stored[0], guid))
             if wanted.verdict == "ignored":
                 raise UsageError(f"delivery {guid} asks for nothing: {wanted.reason}")
-            # A refused delivery has started nothing, and its row names the workflow that was in the way.
+            # A refused delivery started nothing, and its row names the workflow that was in the way.
             chosen = (adw_id or kept.adw_id) if kept.status == "refused" else (kept.adw_id or adw_id)
             params = {
                 "guid": guid,
@@ -309,7 +309,7 @@ class DeliveryStore:
     # --- lists -------------------------------------------------------------------------------------------------
 
     def page(self, *, limit: int = 50, before: str = "", verdicts: Sequence[str] = ()) -> tuple[Delivery, ...]:
-        """Return deliveries, newest first; *before* is the guid of the last one seen."""
+        """Return deliveries, newest first, after the one with the guid *before*."""
         if not 0 < limit < 2**31:
             raise UsageError(f"a page needs a limit of at least 1, not {limit}")
         named = {f"verdict{number}": verdict for number, verdict in enumerate(dict.fromkeys(verdicts))}
@@ -324,7 +324,7 @@ class DeliveryStore:
         return tuple(map(to_delivery, rows))
 
     def has_requests_about(self, repository: str, number: int) -> bool:
-        """Say whether work was ever asked for about an issue."""
+        """Return whether work on an issue was ever requested."""
         with self._database.read() as session:
             row = session.one(
                 _COUNT_OF_ISSUE,
@@ -334,7 +334,7 @@ class DeliveryStore:
         return bool(row and row[0])
 
     def forget_before(self, moment: str) -> int:
-        """Delete those older than *moment*, but for those whose run is not over, and return how many."""
+        """Delete deliveries older than *moment* unless their run is unfinished; return how many."""
         some_old = f"SELECT seq FROM deliveries WHERE {_IS_OLD} ORDER BY seq LIMIT :limit"
         sql = f"DELETE FROM deliveries WHERE seq IN ({some_old})"
         deleted, params = 0, {"moment": moment, "limit": FORGOTTEN_AT_ONCE}
@@ -348,17 +348,17 @@ class DeliveryStore:
             return session.one(sql, {"guid": guid})
 
     def _said(self, text: str) -> str:
-        """Return a text of the sender as it is stored: anybody who may sign can put anything there."""
+        """Return a text of the sender in the form to store: anyone who can sign can put anything there."""
         return connection.plain(self._database.clean(text))
 
 
 def to_delivery(row: Row) -> Delivery:
-    """Return the delivery in a row of `SHOWN`."""
+    """Return the delivery of a row with the columns `SHOWN`."""
     return Delivery(**dict(zip(SHOWN, row, strict=True)))
 
 
 def _named_id(delivery: Delivery) -> str:
-    """Return the workflow that was chosen for *delivery*, or that it names; "": a new one."""
+    """Return the workflow id that *delivery* was given or names, or "" for a new workflow."""
     return delivery.adw_id or str(delivery.request.get("adw_id") or "")
 
 
@@ -370,7 +370,7 @@ def _params(delivery: Delivery) -> dict[str, object]:
 
 
 def _strings_in(value: JsonValue) -> list[str]:
-    """Return every text in *value*; names of fields are ours."""
+    """Return every text in *value*, without the names of fields, which are ours."""
     texts: list[str] = []
     left = [value]
     while left:

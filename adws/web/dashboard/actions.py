@@ -1,8 +1,8 @@
 """
-Actions on the page of a workflow, by the same code as the command line and the API.
+Actions on the page of a workflow, with the same code as the command line and the API.
 
-Every action redirects to the page, which shows the result or why it was refused. What cannot be undone is confirmed on
-a page of its own, a rollback with its plan.
+Every action redirects to the page, which shows the result or the refusal. What cannot be undone is confirmed on its own
+page, which shows the plan of a rollback.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from adws.web.dashboard.frame import sentence
 from adws.web.dashboard.sessions import Form
 from adws.web.dependencies import AdwId, HomeOf
 
-# By the time a route runs `PageAuth` has checked login, origin, read-only mode and the token of the form.
+# When a route runs, `PageAuth` has already checked login, origin, read-only mode and the form's token.
 
 
 logger = logging.getLogger("adw.web")
 
-#: Seconds that a message waits for the next page.
+#: Lifetime in seconds of the message for the next page.
 _NOTE_SECONDS = 60
 
 
 def guard(request: Request) -> Form:
-    """Return the form that was sent; raises KeyError where `PageAuth` has accepted none, which is a bug."""
+    """Return the form that `PageAuth` accepted; a KeyError without one would be a bug."""
     return cast("Form", request.scope[frame.FORM_IN_SCOPE])
 
 
@@ -55,14 +55,14 @@ def note(request: Request, action: str, *, adw_id: str = "", **facts: object) ->
 
 
 def mark(request: Request, home: Home, action: str) -> Mark:
-    """Return who requests *action* and from where, for the event `action_asked` that is recorded with the change."""
+    """Return the mark of a request, from which the event `action_asked` is recorded together with the change."""
     click = f"dashboard:{home.clock.token()}"
 
     return Mark(delivery=click, kind=action, by=frame.viewer(request).by, source=f"dashboard, {source(request)}")
 
 
 def control(request: Request, home: Home, action: str, adw_id: str) -> Control:
-    """Return the control of workflow *adw_id* that records who requested *action*; raises StateNotFound."""
+    """Return a control of workflow *adw_id* that records the requester of *action*; raise StateNotFound."""
     home.store.load(adw_id)
     note(request, action, adw_id=adw_id)
 
@@ -70,7 +70,7 @@ def control(request: Request, home: Home, action: str, adw_id: str) -> Control:
 
 
 def done(request: Request, where: str, text: str) -> Response:
-    """Return the answer to a form: the page at *where*, with *text* on top of it."""
+    """Redirect to the page at *where*, which shows *text* at its top."""
     answer = RedirectResponse(dashboard_sessions.own_path(where), status_code=303)
     auth, known = cast("PageAuth", request.app.state.page_auth), frame.known(request)
     if known is not None and text:
@@ -82,14 +82,14 @@ def done(request: Request, where: str, text: str) -> Response:
 
 router = APIRouter(prefix="/workflows/{adw_id}", include_in_schema=False)
 
-#: Characters of a text, and dollars of a budget, as the API takes them.
+#: The most characters of a text and dollars of a budget, as in the API.
 _LONGEST, _MOST_USD = 10_000, 1_000_000.0
 _MOST_GRANT = 100
-#: What stands before a refusal, on the page that follows.
+#: The prefix of a refusal on the next page.
 NOT_DONE = "Not done: "
 
 
-#: Order -> the options of `api_workflows.order` that its form gives.
+#: Order -> a function from its form to the options of `api_workflows.order`.
 _FORMS: Mapping[str, Callable[[Form], dict[str, Any]]] = MappingProxyType(
     {
         "pause": lambda form: {"text": _text(form, "reason")},
@@ -141,7 +141,7 @@ def cancel(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
     return _ordered(request, home, adw_id, "cancel_retry", work, where=where)
 
 
-# --- what is confirmed first -----------------------------------------------------------------------------------
+# --- actions with a confirmation -------------------------------------------------------------------------------
 
 
 @router.get("/abandon")
@@ -173,7 +173,7 @@ def ask_rollback(
         request,
         "workflow_rollback.html",
         document,
-        steps=plan_lines(plan.steps, will="") if plan else [],  # the heading says that they would be done
+        steps=plan_lines(plan.steps, will="") if plan else [],  # the heading says that they are only planned
         hosts=sorted({step.host for step in plan.steps if step.host and not step.is_over}) if plan else [],
         keep_branch=keep_branch,
         problem=problem,
@@ -213,7 +213,7 @@ def _ordered(
     *,
     where: str = "",
 ) -> Response:
-    """Do *work* and redirect to the page, which shows the result."""
+    """Do *work*, then redirect to the page, which shows the result."""
     form = guard(request)
     control_ = control(request, home, action, adw_id)
     try:
@@ -237,7 +237,7 @@ def _hint(form: Form) -> str:
 
 
 def _refuse_foreign(home: Home, adw_id: str, execution_id: str) -> None:
-    """Raise UsageError when the execution belongs to another workflow."""
+    """Raise UsageError if the execution belongs to another workflow."""
     if home.execution_views.get(execution_id).adw_id != adw_id:
         raise UsageError(f"execution {execution_id} does not belong to workflow {adw_id}")
 
@@ -267,7 +267,7 @@ def _budget(form: Form) -> float | None:
         amount = float(text)
     except ValueError:
         amount = math.nan
-    if not 0 < amount <= _MOST_USD:  # what is no number is not above 0 either
+    if not 0 < amount <= _MOST_USD:  # nan fails this, too
         raise UsageError(f"a budget is an amount of US dollars above 0, such as 20, not {text[:20]!r}")
 
     return amount

@@ -1,9 +1,9 @@
 """
 Authentication of the pages, before anything else of a request is read.
 
-In this order: the host name that the browser used, the login, the page that a form was sent from, read-only mode, and
-when the body is there the token of the form. So no route can forget one of them. Static files and the login are for
-everybody; every answer carries the headers that keep a browser from doing more with it than showing it.
+The checks, in this order: the host name that the browser used, the login, the page that sent a form, read-only mode
+and, once the body is read, the form's token. No route can forget one of them. Static files and the login page are open
+to everyone. The headers of every response forbid the browser to do more with a page than show it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("adw.web")
 
 LOGIN = "/login"
-#: What a page may do: show itself. Its styles, scripts and pictures come from here, its forms go here.
+#: A page may only load styles, scripts and pictures from this server and send forms to it.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -38,7 +38,7 @@ _HEADERS: Mapping[str, str] = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Not no-referrer: with that, browsers do not say any more which page a form comes from.
+    # Not no-referrer, with which browsers no longer say which page sent a form.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -50,7 +50,7 @@ class PageAuth:
     """Authenticates requests for pages."""
 
     def __init__(self, home: Home, pages: Frame, *, host: str) -> None:
-        """*pages* shows what is refused; *host* is where the server listens."""
+        """*pages* renders refusals; *host* is the address the server listens at."""
         settings = home.settings
         self.logins = Logins(
             home_key=lambda: home.forge_key,
@@ -64,7 +64,7 @@ class PageAuth:
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie of a login."""
+        """The name of the login cookie."""
         return self.logins.cookie_name(is_secure=self._addresses.is_https)
 
     @property
@@ -74,17 +74,17 @@ class PageAuth:
 
     @property
     def forget_note(self) -> str:
-        """The header that deletes this cookie."""
+        """The Set-Cookie header that deletes the note cookie."""
         return self.cookie_line(self.note_cookie, "", seconds=0)
 
     def cookie_line(self, name: str, value: str, *, seconds: float) -> str:
-        """Return the header that sets a cookie; 0 seconds delete it."""
+        """Return the Set-Cookie header for a cookie; 0 seconds delete it."""
         line = f"{name}={value}; Path=/; Max-Age={seconds:.0f}; HttpOnly; SameSite=Strict"
 
         return f"{line}; Secure" if self._addresses.is_https else line
 
     def headed(self, send: Send) -> Send:
-        """Return *send* for an answer that gets the headers of every page."""
+        """Return *send* wrapped so that it adds the headers of every page."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -96,7 +96,7 @@ class PageAuth:
         return with_headers
 
     def admit(self, scope: Scope, head: Mapping[str, str]) -> PageAccess | App:
-        """Return what the request is passed on with, or the answer that refuses it."""
+        """Return how the request is passed on, or the response that refuses it."""
         if not self._addresses.is_ours(head.get("host", "")):
             return self._refused(scope, head, _WRONG_NAME)
         if scope["path"].startswith(frame.PREFIX):
@@ -126,7 +126,7 @@ class PageAuth:
         return self._entry(scope, head, known, dashboard_sessions.MOST_BYTES)
 
     def _entry(self, scope: Scope, head: Mapping[str, str], known: LoginSession | None, most_bytes: int) -> PageAccess:
-        """Accept a form whose body is checked when it is read; it has to carry the token of *known*."""
+        """Accept a form; its body is checked once read, and has to carry the token of *known*."""
         scope = dict(scope)
 
         def look(body: bytes) -> App | None:
@@ -156,12 +156,12 @@ class PageAuth:
         )
 
     def _stranger(self, scope: Scope, head: Mapping[str, str]) -> App:
-        """Answer a request without a login."""
+        """Return the response to a request without a login."""
         if not wants_page(head):
             return self._refused(scope, head, _NOT_LOGGED_IN)
         here = _here(scope)
         if head.get("sec-fetch-site") == "cross-site":
-            # Browsers send no cookie with a link on another site; they do from a page of ours.
+            # Browsers send no cookie when a link on another site is followed, but do from a page of ours.
             return self._pages.hop(here)
 
         return RedirectResponse(LOGIN if here == "/" else f"{LOGIN}?next={quote(here, safe='')}", status_code=303)
@@ -175,7 +175,7 @@ class PageAuth:
 
 
 def wants_page(head: Mapping[str, str]) -> bool:
-    """Return whether the client is a browser that shows pages."""
+    """Return whether the client is a browser that accepts HTML."""
     return "text/html" in head.get("accept", "")
 
 

@@ -1,23 +1,23 @@
 """
-The frame of every page: how it is rendered, what its template may use, how it stays live.
+The frame of every page: rendering, what templates may use, live updates.
 
-A page is a FastAPI route that is not in the schema and is registered in `web/app.py` (`PAGES`); it returns
-`frame.render(request, "things.html", topic="home", things=...)`. By the time it runs, `PageAuth` has checked the login.
+A page is a FastAPI route outside the schema, registered in `web/app.py` (`PAGES`); it returns
+`frame.render(request, "things.html", topic="home", things=...)`. Before it runs, `PageAuth` has checked the login.
 `frame.viewer(request).by` is the name for the history. An `AdwError` becomes a page.
 
 **Templates** extend `base.html` and import `parts.html` as `ui` with context. Everything is escaped and redacted; an
-unknown name is an error. Nothing is inline (`style=`, `onclick=`, `<script>`, `<style>`): the policy of the pages
+unknown name is an error. Nothing is inline (`style=`, `onclick=`, `<script>`, `<style>`): the content security policy
 forbids it. Lengths in pictures are SVG attributes.
 
 **Live.** With a `topic` the script listens at `/live?topic=...`. After a change it fetches the page again and replaces
 every element that has `data-live` and an `id`. Focus, scroll positions and open `<details>` with an `id` are kept; a
-form that somebody is typing in is left alone.
+form that somebody is typing in is not replaced.
 
 **Tails.** `<pre data-tail="/workflows/ID/log?after=N">`: the script appends the answer (`text/plain`) and continues
-with the address in its header `Adw-Next`, until there is none. Without the script the page has to show the first part.
+with the URL in its header `Adw-Next`, until that is missing. Without the script the page has to show the first part.
 
 **Actions.** A form is posted to a route (`dashboard/actions.py`), after `PageAuth` has checked login, origin, read-only
-mode and CSRF. It ends with `actions.done(request, "/where", "what was done")`: 303, and the message on the next page.
+mode and CSRF. It ends with `actions.done(request, "/where", "what was done")`: a 303, and the message on the next page.
 While `page.is_read_only` the macros show no buttons.
 """
 
@@ -52,25 +52,25 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# How facts are shown on pages: times, amounts, states, texts that others wrote.
+# --- how facts are shown: times, amounts, states, foreign texts ------------------------------------------------
 #
-# Pure. Everything here returns plain text, which the templates escape.
+# Pure. Everything here except `patch` returns plain text, which the templates escape.
 
 
-#: Most characters of a text in a line of a page.
+#: The most characters of a text in one line.
 CLIPPED = 160
-#: What stands for a fact that is not there.
+#: Shown for a missing fact.
 NOTHING = "—"
 
-#: Tone -> the mark before the text: nothing is shown by colour alone.
+#: Tone -> the mark before the text, so that nothing is shown by colour alone.
 MARKS: Mapping[str, str] = MappingProxyType(
     {"good": "✓", "bad": "✕", "busy": "▶", "wait": "◔", "gone": "↩", "quiet": "○"}
 )
-#: First character of a line of a patch -> its class.
+#: First character of a patch line -> its class.
 _PATCH_LINES = {"+": "ins", "-": "del", "@": "hunk", "\\": "hunk"}
-#: Class and text of what workflows end with, in the legend of a picture.
+#: Class and text of each outcome of workflows, for the legend of a picture.
 OUTCOME_KEYS = (("good", "completed"), ("bad", "failed"), ("", "abandoned"), ("gone", "rolled back"))
-#: State or status, of anything -> its tone. What is not named is quiet.
+#: State or status of anything -> tone; all others are quiet.
 TONES: Mapping[str, str] = MappingProxyType(
     {
         word: its_tone
@@ -98,7 +98,7 @@ def mark(tone_of_it: str) -> str:
 
 
 def words(name: str) -> str:
-    """Return the name of a state as people write it: `rolled_back` is `rolled back`."""
+    """Return the readable name of a state: `rolled back` for `rolled_back`."""
     return name.replace("_", " ")
 
 
@@ -115,7 +115,7 @@ def is_moment(text: object) -> bool:
 
 
 def age(text: str, now: datetime) -> str:
-    """Return how long ago the moment *text* was, `—` for anything else."""
+    """Return how long ago the moment *text* was, or `—` if it is not a moment."""
     if not is_moment(text):
         return NOTHING
 
@@ -123,12 +123,12 @@ def age(text: str, now: datetime) -> str:
 
 
 def moment(text: str) -> str:
-    """Return the moment *text* in full, in UTC, `—` for anything else."""
+    """Return the moment *text* in full, in UTC, or `—` if it is not a moment."""
     return f"{timestamps.parse(text):%Y-%m-%d %H:%M:%S} UTC" if is_moment(text) else NOTHING
 
 
 def elapsed(text: str, now: datetime) -> str:
-    """Return how much time has passed since the moment *text*, `—` for anything else."""
+    """Return the time since the moment *text*, in seconds below a minute, or `—`."""
     if not is_moment(text):
         return NOTHING
     whole = max(0, int((now - timestamps.parse(text)).total_seconds()))
@@ -137,12 +137,12 @@ def elapsed(text: str, now: datetime) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """Return how long something takes, `—` when that is not known."""
+    """Return a duration, or `—` if it is unknown."""
     return NOTHING if seconds is None else identifiers.span(seconds)
 
 
 def money(usd: float | None) -> str:
-    """Return a sum as people write it; one below a cent is not rounded to zero."""
+    """Return an amount of US dollars; one below a cent is not rounded to zero."""
     if usd is None:
         return NOTHING
     if 0 < usd < 0.01:
@@ -152,7 +152,7 @@ def money(usd: float | None) -> str:
 
 
 def number(count: float | None) -> str:
-    """Return a number with thousands separators, and one decimal place when it is not whole."""
+    """Return a number with thousands separators, and with one decimal place if it is not whole."""
     if count is None:
         return NOTHING
 
@@ -181,12 +181,12 @@ def clip(text: object, most: int = CLIPPED) -> str:
 
 
 def pretty(value: JsonValue) -> str:
-    """Return JSON as people read it."""
+    """Return indented JSON."""
     return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
 
 
 def plain(text: str) -> str:
-    """Return *text* with a replacement for every control and direction character."""
+    """Return *text* with every control and direction character replaced."""
     if text.isascii() and text.isprintable():
         return text
 
@@ -194,7 +194,7 @@ def plain(text: str) -> str:
 
 
 def patch(text: str) -> Markup:
-    """Return the lines of a redacted patch as markup, each escaped, those that are added and deleted marked."""
+    """Return a redacted patch as markup: each line escaped, added and deleted ones marked."""
     lines = text.removesuffix("\n").split("\n") if text else []
     marked = (f'<span class="{_PATCH_LINES.get(line[:1], "same")}">{escape(plain(line))}\n</span>' for line in lines)
 
@@ -205,14 +205,15 @@ def _is_harmless(letter: str) -> bool:
     return letter in "\n\t" or unicodedata.category(letter) not in {"Cc", "Cf", "Cs"} or letter in "\u200c\u200d"
 
 
-# The style sheet and the script of the dashboard, each under a name that changes with what is in it.
+# --- the style sheet, script and icon, each under a name that changes with its content -------------------------
 #
-# A browser may keep them for ever: another release has other names. They are open to everybody, for the login page.
+# A browser may keep them for ever, because another release has other names. They are open to everyone, for the login
+# page.
 
 
 router = APIRouter(include_in_schema=False)
 
-#: Where they are served.
+#: The path of static files.
 PREFIX = "/static/"
 _PLACE = Path(__file__).parent / "static"
 _KINDS = {
@@ -224,7 +225,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 
 def url(name: str) -> str:
-    """Return where browsers find the file *name*."""
+    """Return the URL path of the file *name*."""
     stem, _, ending = name.partition(".")
 
     return f"{PREFIX}{stem}.{_asset(name)[1]}.{ending}"
@@ -247,16 +248,16 @@ def get_asset(name: str) -> Response:
 
 @cache
 def _asset(name: str) -> tuple[bytes, str]:
-    """Return what is in the file *name*, and the digest of that."""
+    """Return the content of the file *name* and its digest."""
     body = (_PLACE / name).read_bytes()
 
     return body, hashlib.sha256(body).hexdigest()[:16]
 
 
 _TEMPLATES = Path(__file__).parent / "templates"
-#: Where `PageAuth` leaves the viewer, their login, and the form they sent.
+#: Keys in the scope for the viewer, their login and their form, set by `PageAuth`.
 VIEWER_IN_SCOPE, KNOWN_IN_SCOPE, FORM_IN_SCOPE = "adw.viewer", "adw.login", "adw.form"
-#: Address -> name, in the order of the menu.
+#: Path -> name, in the order of the menu.
 MENU: Mapping[str, str] = MappingProxyType(
     {
         "/": "Overview",
@@ -271,11 +272,11 @@ MENU: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Viewer:
-    """Who views a page."""
+    """The person who views a page."""
 
-    by: str = ""  #: for the history of what they do; "": nobody is logged in
-    csrf: str = ""  #: what their forms have to carry
-    flash: str = ""  #: a message that is shown once, on top of the page
+    by: str = ""  #: the requester for the history; "": not logged in
+    csrf: str = ""  #: the token for their forms
+    flash: str = ""  #: a message shown once at the top of the page
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,15 +287,15 @@ class PageContext:
     now: datetime
     viewer: Viewer
     is_read_only: bool
-    topic: str  #: what it is live about; "": it stands still
+    topic: str  #: the topic of live updates; "": no updates
 
     @property
     def csrf(self) -> Markup:
-        """The token of forms; marked as safe, so that the redactor does not remove it."""
-        return Markup(self.viewer.csrf)  # noqa: S704 - hex digits of ours
+        """The token of forms, as Markup so that the redactor does not remove it."""
+        return Markup(self.viewer.csrf)  # noqa: S704 - our own hex digits
 
     def is_here(self, address: str) -> bool:
-        """Return whether the page is part of what *address* of the menu leads to."""
+        """Return whether the page belongs to *address* of the menu."""
         return self.path == address if address == "/" else f"{self.path}/".startswith(f"{address}/")
 
 
@@ -314,7 +315,7 @@ _TITLES: Mapping[int, str] = MappingProxyType(
         503: "Not available",
     }
 )
-#: status -> advice for people; programs get other advice.
+#: status -> advice for people; programs get different advice.
 _ADVICE: Mapping[int, str] = MappingProxyType(
     {
         404: "The lists show what exists.",
@@ -338,14 +339,14 @@ class Frame:
         self._environment = _environment(redact)
 
     def text(self, template: str, *, path: str, viewer: Viewer, topic: str = "", **facts: object) -> str:
-        """Return the page that *template* makes of *facts*."""
+        """Return the page of *template*, rendered with *facts*."""
         now = self._now()
         page = PageContext(path=path, now=now, viewer=viewer, is_read_only=self._is_read_only, topic=topic)
 
         return self._environment.get_template(template).render(page=page, **facts)
 
     def error(self, problem: Problem, *, path: str, viewer: Viewer, is_page: bool) -> Response:
-        """Return what went wrong, as a page for people or as JSON; the sentences are those of everywhere else."""
+        """Return *problem* as a page for people or as JSON, with the same message."""
         headers = problem.headers()
         if not is_page:
             redacted = replace(problem, message=self._redact(problem.message))
@@ -372,7 +373,7 @@ def of_home(home: Home) -> Frame:
 
 
 def render(request: Request, template: str, *, status: int = 200, topic: str = "", **facts: object) -> HTMLResponse:
-    """Return the page that *template* makes of *facts*."""
+    """Return the page of *template*, rendered with *facts*."""
     frame = cast("Frame", request.app.state.frame)
     path, seen_by = request.url.path, viewer(request)
     answer = HTMLResponse(frame.text(template, path=path, viewer=seen_by, topic=topic, **facts), status_code=status)
@@ -385,7 +386,7 @@ def render(request: Request, template: str, *, status: int = 200, topic: str = "
 def of_workflow(
     request: Request, template: str, document: WorkflowDocument, *, topic: str = "", **facts: Any
 ) -> HTMLResponse:
-    """Return a page about the workflow in *document*, named as people call it."""
+    """Return a page about the workflow in *document*, under its readable name."""
     adw_id, name = document.adw_id, views.workflow(document).name
 
     return render(request, template, topic=topic, adw_id=adw_id, name=name, document=document, **facts)
@@ -397,13 +398,13 @@ def viewer(request: Request) -> Viewer:
 
 
 def known(request: Request) -> LoginSession | None:
-    """Return the login of the viewer, None when there is none."""
+    """Return the login of the viewer, or None."""
     return cast("LoginSession | None", request.scope.get(KNOWN_IN_SCOPE))
 
 
 def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
     def finalize(value: object) -> object:
-        # What was escaped before (Markup) is ours, or was redacted when it was made.
+        # Markup is our own, or was redacted when it was created.
         return redact(value) if type(value) is str else value
 
     environment = jinja2.Environment(
@@ -447,7 +448,7 @@ def error(request: Request, problem: Problem, *, is_page: bool) -> Response:
 
 
 def sentence(message: str) -> str:
-    """Return *message* as a sentence: with a capital letter and a full stop."""
+    """Return *message* with a capital letter and a full stop."""
     text = message.strip()
     if not text:
         return text
@@ -455,12 +456,10 @@ def sentence(message: str) -> str:
     return f"{text[0].upper()}{text[1:]}{'' if text[-1] in '.!?' else '.'}"
 
 
-# What programs wrote for a terminal, as text for a page.
-#
-# Pure.
+# --- output for a terminal as text for a page (pure) -----------------------------------------------------------
 
 
-#: Sequences that colour text, move the cursor, set the title of a window and the like.
+#: Escape sequences that colour text, move the cursor, set the window title and the like.
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # with parameters, such as colours
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # with a text, such as the title
@@ -469,7 +468,7 @@ _ESCAPES = re.compile(
 
 
 def readable(text: str) -> str:
-    """Return *text* without terminal codes; an overwritten line is above the one that replaced it."""
+    """Return *text* without terminal codes; an overwritten line stays, above its replacement."""
     if text.isascii() and text.isprintable():
         return text
 

@@ -1,8 +1,8 @@
 """
 `/workflows`, `/runs`, `/runners`, `/locks`, `/deliveries`: lists, one page at a time.
 
-They show what the API lists, with the same filters. Filters are part of the address, so a list can be bookmarked. An
-empty filter is ignored.
+They show what the API lists, with the same filters. Filters are part of the URL, so a list can be bookmarked. Empty
+filters are ignored.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def list_deliveries(request: Request, home: HomeOf) -> HTMLResponse:
 
 
 def _asked(request: Request, kind: type[_Filter]) -> _Filter:
-    """Return the filter in the address; raise RequestValidationError for an invalid one."""
+    """Return the filter in the URL; raise RequestValidationError if it is invalid."""
     given: dict[str, object] = {}
     for name in request.query_params:
         values = [value for value in request.query_params.getlist(name) if value.strip()]
@@ -135,7 +135,7 @@ def _asked(request: Request, kind: type[_Filter]) -> _Filter:
 
 
 def _page(request: Request, template: str, asked: PageOf, next_cursor: str | None, **facts: object) -> HTMLResponse:
-    """Return a page of a list, with the addresses of the next page and of the first one."""
+    """Return a page of a list, with the URLs of the next page and of the first."""
     further = request.url.include_query_params(cursor=next_cursor) if next_cursor else None
     first = request.url.remove_query_params("cursor") if asked.cursor else None
     addresses = {
@@ -148,16 +148,16 @@ def _page(request: Request, template: str, asked: PageOf, next_cursor: str | Non
     return frame.render(request, template, topic="home", **said)
 
 
-# `/workflows/{id}/executions/...`: a step whose calls are spread over workers, its iterations, and one of them.
+# --- `/workflows/{id}/executions/...`: a step whose calls are spread over workers, and its iterations ----------
 
 
 executions_router = APIRouter(prefix="/workflows/{adw_id}/executions/{execution_id}", include_in_schema=False)
 
-#: Iterations of a page.
+#: Iterations per page.
 ITERATIONS_OF_A_PAGE = 50
-#: Characters of an element, a result or a page that are shown.
+#: The most characters shown of an element, a result or a page.
 MOST_CHARACTERS = 20_000
-#: Pages of an iteration that are listed.
+#: The most pages of an iteration that are listed.
 MOST_PAGES = 200
 
 PageNumber = Annotated[int, Path(ge=0, le=2**53, description="of a page, as the calls count them")]
@@ -229,7 +229,7 @@ def show_page(
     line = _line(home, adw_id, execution_id)
     shown, length = home.execution_views.page(execution_id, index, page, limit=MOST_CHARACTERS)
     if length <= MOST_CHARACTERS:
-        with suppress(ValueError):  # not JSON: shown as it is
+        with suppress(ValueError):  # not JSON: show it unchanged
             shown = frame.pretty(json.loads(shown))
 
     return frame.of_workflow(
@@ -246,7 +246,7 @@ def show_page(
 
 
 def _line(home: Home, adw_id: str, execution_id: str) -> ExecutionLine:
-    """Return the execution; raise ExecutionNotFound for one of another workflow too."""
+    """Return the execution; raise ExecutionNotFound also if it belongs to another workflow."""
     result = home.execution_views.get(execution_id)
     if result.adw_id != adw_id:
         raise ExecutionNotFound(execution_id)

@@ -1,10 +1,10 @@
 """
 `/live`: tells open pages when they are outdated.
 
-One thread polls for everybody, once a second and only while somebody listens. A listener is told that its topic
-changed, not what: it fetches the page again. Each message carries the mark of the topic, and a client that comes back
-with the mark it saw last (`Last-Event-ID`, or `since` in the address) is told at once when that has changed by now. The
-streams end when the server drains, when the login is over, and after an hour: a browser comes back by itself.
+One thread polls for all listeners, once a second while there are any. A listener learns that its topic
+changed, not what changed: it fetches the page again. Each message carries the mark of the topic. A client that
+reconnects with the last mark it saw (`Last-Event-ID`, or `since` in the URL) is told at once if the mark has changed.
+The streams end when the server drains, when the login ends, and after an hour; browsers reconnect.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ logger = logging.getLogger("adw.web")
 
 router = APIRouter(include_in_schema=False)
 
-#: Listeners at a time; further clients can still read.
+#: The most listeners at a time; further clients can still read pages.
 MOST_LISTENERS = 200
 LOOK_SECONDS = 1.0
-#: After so long without a message an empty line is sent, so that a connection that is gone is noticed.
+#: After this time without a message a comment is sent, which detects a lost connection.
 HEARTBEAT_SECONDS = 15.0
 LONGEST_SECONDS = 3600.0
 _TOPIC = re.compile(r"home|workflow:[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -47,12 +47,12 @@ class Subscriber:
 
     topic: str
     loop: asyncio.AbstractEventLoop
-    mark: str = ""  #: what they saw last
+    mark: str = ""  #: the last mark the client saw
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
-        """Make the listener check, from any thread."""
-        with suppress(RuntimeError):  # the loop is over, and they with it
+        """Make the listener check for a change; may be called from any thread."""
+        with suppress(RuntimeError):  # the event loop has ended, and the client with it
             self.loop.call_soon_threadsafe(self.woken.set)
 
 
@@ -60,26 +60,26 @@ class Live:
     """Notifies listeners of changes."""
 
     def __init__(self, changes: Callable[[], ChangeFeed], *, most: int = MOST_LISTENERS) -> None:
-        """*changes* is opened for the first listener, by the polling thread."""
+        """*changes* is opened by the polling thread, for the first listener."""
         self._open = changes
         self._most = most
         self._guard = threading.Lock()
         self._listeners: set[Subscriber] = set()
         self._marks: dict[str, str] = {}
-        self._fresh = threading.Event()  #: a listener came, or it is over
+        self._fresh = threading.Event()  #: a listener joined, or the server drains
         self._thread: threading.Thread | None = None
         self._changes: ChangeFeed | None = None
-        self._is_due = False  #: something was written, and the topics were not looked at since
+        self._is_due = False  #: something was written since the marks were last read
         self.is_draining = False
 
     def join(self, topic: str, *, mark: str = "") -> Subscriber | None:
-        """Return a new listener; None when there are too many or the server ends."""
+        """Return a new listener, or None if there are too many or the server drains."""
         listener = Subscriber(topic=topic, loop=asyncio.get_running_loop(), mark=mark)
         with self._guard:
             if self.is_draining or len(self._listeners) >= self._most:
                 return None
             self._listeners.add(listener)
-            self._marks.pop(topic, None)  # looked at anew for this one
+            self._marks.pop(topic, None)  # to be read again for this listener
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="adw-live", daemon=True)
                 self._thread.start()
@@ -88,17 +88,17 @@ class Live:
         return listener
 
     def leave(self, listener: Subscriber) -> None:
-        """Forget a listener."""
+        """Remove a listener."""
         with self._guard:
             self._listeners.discard(listener)
 
     def mark_of(self, topic: str) -> str:
-        """Return the mark of a topic as it was last seen, "" before the first poll."""
+        """Return the mark of a topic at the last poll, or "" before the first."""
         with self._guard:
             return self._marks.get(topic, "")
 
     def look(self) -> None:
-        """Poll once, and wake the listeners whose topic changed."""
+        """Poll once and wake the listeners whose topic changed."""
         with self._guard:
             topics = {listener.topic for listener in self._listeners}
             unknown = topics - self._marks.keys()
@@ -126,7 +126,7 @@ class Live:
             listener.wake()
 
     def close(self) -> None:
-        """End, and wait for the polling thread."""
+        """End every stream and wait for the polling thread."""
         self.drain()
         if self._thread is not None:
             self._thread.join()
@@ -140,12 +140,12 @@ class Live:
                 self.look()
                 is_well = True
             except AdwError as exc:
-                if is_well:  # once, not every second
+                if is_well:  # log it once, not every second
                     logger.warning("Cannot look for changes", extra={"action": "live_blind", "reason": str(exc)})
                 is_well = False
 
     def _wait(self) -> bool:
-        """Wait for the next poll, while nobody listens for as long as that takes; False: it is over."""
+        """Wait for the next poll or, without listeners, for the first one; return False once the server drains."""
         self._fresh.wait(LOOK_SECONDS if self._listeners else None)
         self._fresh.clear()
 
@@ -174,7 +174,7 @@ async def listen(
 
 
 async def stream(live: Live, listener: Subscriber, is_in: Callable[[], bool]) -> AsyncIterator[str]:
-    """Yield what a listener is sent; *is_in* says whether they are still logged in."""
+    """Yield the messages to a listener; *is_in* returns whether the person is still logged in."""
     loop = listener.loop
     until = loop.time() + LONGEST_SECONDS
     try:

@@ -1,4 +1,4 @@
-"""`/login` and `/logout`: a token, or a link that `adw serve` and `adw dashboard` print, for a cookie."""
+"""`/login` and `/logout`: exchange a token, or a link from `adw serve` or `adw dashboard`, for a cookie."""
 
 from __future__ import annotations
 

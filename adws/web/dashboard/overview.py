@@ -1,5 +1,5 @@
 """
-The overview of a home: totals, workflows that need a person or wait and why, and how full the limits are.
+The overview of a home: totals, workflows that wait or need a person and why, and the use of limits.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from adws.web.dashboard import frame
 from adws.web.dashboard import start as dashboard_start
 from adws.web.dependencies import HomeOf, ServerOf, ServerState
 
-#: Days that the pictures show, today included.
+#: Days shown in the pictures, including today.
 DAYS = 14
-#: Lines that are read of each list; as many mean that there may be more.
+#: Lines read from each list; if there are this many there may be more.
 MOST_SHOWN = 50
-#: Share of a limit from which on it is shown as nearly used up.
+#: A limit is shown as nearly used up from this share on.
 NEARLY = 0.8
 
 #: Kind of wait -> its name on the page.
@@ -63,10 +63,10 @@ WAITS: Mapping[WaitKind, str] = MappingProxyType(
         WaitKind.NOBODY: "nothing",
     }
 )
-#: Waits that only a person ends.
+#: Waits that only a person can end.
 FOR_PEOPLE = frozenset({WaitKind.APPROVAL, WaitKind.PERSON})
 
-#: Name of a limit -> how it is called on a page.
+#: Name of a limit -> its label on a page.
 LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "disk": "Free disk",
@@ -87,10 +87,10 @@ class OverviewSnapshot:
     states: Mapping[str, Count]
     queue: QueueNow
     running: Sequence[RunningNow]
-    waiting: Sequence[WaitingNow]  #: for anything but a person
+    waiting: Sequence[WaitingNow]  #: waiting for anything but a person
     for_people: Sequence[WaitingNow]
     stuck: Sequence[StuckNow]
-    outcomes: Sequence[DayOutcomes]  #: of the days of the window, those with something
+    outcomes: Sequence[DayOutcomes]  #: only days of the window on which workflows ended
     costs: Sequence[CostSum]  #: by day
     failures: Sequence[FailureGroup]
     gauges: Sequence[QuotaStatus]
@@ -116,10 +116,10 @@ class Concern:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gauge:
-    """How full a limit is."""
+    """How much of a limit is used."""
 
     label: str
-    share: float | None  #: of the limit; None: not known
+    share: float | None  #: of the limit; None: unknown
     text: str
     tone: str
     detail: str
@@ -129,12 +129,12 @@ class Gauge:
 
 
 def window_days(now: datetime, count: int = DAYS) -> tuple[str, ...]:
-    """Return the last *count* days of UTC, today last."""
+    """Return the last *count* days in UTC, today last."""
     return tuple(f"{now - timedelta(days=back):%Y-%m-%d}" for back in reversed(range(count)))
 
 
 def by_day(seen: OverviewSnapshot) -> tuple[tuple[DayOutcomes, float], ...]:
-    """Return how workflows ended and what was spent on each day of the window, today first; also where nothing was."""
+    """Return the outcomes and costs of every day of the window, today first."""
     ended = {one.day: one for one in seen.outcomes}
 
     return tuple(
@@ -143,7 +143,7 @@ def by_day(seen: OverviewSnapshot) -> tuple[tuple[DayOutcomes, float], ...]:
 
 
 def spent_on(costs: Iterable[CostSum], day: str) -> float:
-    """Return what was spent on *day*; *costs* are by day."""
+    """Return the cost of *day*; *costs* are by day."""
     return math.fsum(one.cost_usd for one in costs if one.key == day)
 
 
@@ -156,7 +156,7 @@ def today_of(now: datetime) -> str:
 
 
 def numbers(seen: OverviewSnapshot, *, budget: float) -> dict[str, Any]:
-    """Return the numbers at the top of the page, which `tiles.html` puts into words."""
+    """Return the numbers for the top of the page, which `tiles.html` shows."""
     approvals = [one for one in seen.for_people if one.kind is WaitKind.APPROVAL]
 
     return {
@@ -182,7 +182,7 @@ def _count_of(lines: Sequence[object]) -> Count:
 
 
 def concerns(seen: OverviewSnapshot) -> tuple[Concern, ...]:
-    """Return what needs attention, what stops most workflows first."""
+    """Return what needs attention, first what stops the most workflows."""
     found: list[Concern] = []
     if seen.queue.due.number and not any(runner["state"] == "online" for runner in seen.runners):
         why = f"{seen.queue.due} queued. Start a worker with:"
@@ -215,7 +215,7 @@ def concerns(seen: OverviewSnapshot) -> tuple[Concern, ...]:
 
 
 def gauge_of(status: QuotaStatus) -> Gauge:
-    """Return how full a limit is; what must stay free is full when nothing more than that is free."""
+    """Return how much of a limit is used; a minimum that must stay free is used up when no more than it is free."""
     label = LIMITS.get(status.name, status.name)
     if not status.is_known:
         return Gauge(label=label, share=None, text="not known yet", tone="quiet", detail=status.detail)
@@ -243,12 +243,12 @@ def _amounts(status: QuotaStatus) -> str:
     return f"{shown(status.used - status.reserved)} and {shown(status.reserved)} reserved of {shown(status.limit)}"
 
 
-# `/`: however many workflows there are, this reads stored sums, and a few lines of each list.
+# --- `/`: reads only stored sums and a few lines of each list, however many workflows there are ----------------
 
 
 router = APIRouter(include_in_schema=False)
 
-#: Lines of a list on the overview.
+#: The most lines of a list on the overview.
 LINES = 10
 
 
@@ -305,7 +305,7 @@ def look(home: Home, server: ServerState) -> OverviewSnapshot:
         failures=reports.failures(window, limit=LINES),
         gauges=home.quotas.gauges(spent_today=spent, sizes=sizes),
         breakers=[circuit_breaker.seen(row, now) for row in home.breakers.stored()],
-        # Those that are there, or were until a moment ago.
+        # Live workers, and those lost a moment ago.
         runners=[
             views.worker(one, state=state, now=now)
             for one in home.workers.all()

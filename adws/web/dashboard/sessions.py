@@ -1,9 +1,9 @@
 """
-Who is logged in: cookies that this server signed, links that log in once, and tokens of forms.
+Logins to the dashboard: signed cookies, links that log in once, and tokens of forms.
 
-Pure. Nothing is kept for a session: the cookie says who and until when, and its signature that we wrote that. The key
-of the signature is made from the key of the home and the token that was shown at the login, so another token, or
-another home, makes every cookie worthless.
+Pure. No session is stored: the cookie names the person and the end of the session, and its signature proves that we
+wrote it. The signing key is derived from the key of the home and the token shown at the login, so a different token or
+home makes every cookie invalid.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 from adws.adw_modules.interfaces import Clock
 
-#: Characters of the longest cookie or link that is looked at.
+#: A longer cookie or link is rejected unread.
 LONGEST = 2000
-#: Characters of a name, at most.
+#: The most characters of a name.
 LONGEST_NAME = 80
-#: Seconds that a link can be used.
+#: Seconds for which a link is valid.
 LINK_SECONDS = 15 * 60
 
 _MAC_DIGITS = 64
@@ -37,24 +37,24 @@ _MAC_DIGITS = 64
 class LoginSession:
     """A login."""
 
-    session_id: str  #: hex digits that nobody can guess
-    name: str  #: what they say they are called; "": nothing
+    session_id: str  #: hex digits that cannot be guessed
+    name: str  #: the name that the person gave, or ""
     until: int  #: seconds since 1970
-    key: bytes = field(repr=False)  #: that its cookie is signed with
+    key: bytes = field(repr=False)  #: the key that signs its cookie
 
 
 def key_of(home_key: bytes, token: str) -> bytes:
-    """Return the key of the sessions of those who showed *token*."""
+    """Return the signing key of sessions that began with *token*."""
     return hmac.new(home_key, b"adw dashboard session\0" + token.encode(), hashlib.sha256).digest()
 
 
 def link_key(home_key: bytes) -> bytes:
-    """Return the key of links that log in."""
+    """Return the signing key of login links."""
     return hmac.new(home_key, b"adw dashboard link", hashlib.sha256).digest()
 
 
 def cookie_name(home_key: bytes, *, is_secure: bool) -> str:
-    """Return the name of the cookie: that of each home is its own, because browsers keep ports of a host together."""
+    """Return the name of the cookie; each home has its own, because browsers share cookies between ports of a host."""
     digest = hmac.new(home_key, b"adw dashboard cookie", hashlib.sha256).hexdigest()[:12]
 
     return f"__Host-adw-{digest}" if is_secure else f"adw-{digest}"
@@ -69,7 +69,7 @@ def seal(session: LoginSession) -> str:
 
 
 def unseal(cookie: str, keys: Sequence[bytes], *, now: float) -> LoginSession | None:
-    """Return the session of *cookie*, None when it was not made by us or is over."""
+    """Return the session of *cookie*, or None if it is not ours or has expired."""
     for key in keys:
         match _read(cookie, key):
             case {"id": str(session_id), "name": str(name), "until": int(until)} if until > now:
@@ -79,12 +79,12 @@ def unseal(cookie: str, keys: Sequence[bytes], *, now: float) -> LoginSession | 
 
 
 def name_of(said: str) -> str:
-    """Return the name of a login, in one line of bounded length."""
+    """Return the given name as one line of limited length."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in said).split())[:LONGEST_NAME]
 
 
 def asker(name: str) -> str:
-    """Return who asks, for the history: the login proves that they may, the name is only what they say."""
+    """Return the requester for the history; the login gives permission, the name is just a claim."""
     return f"{name} (dashboard)" if name else "the dashboard"
 
 
@@ -92,18 +92,18 @@ def asker(name: str) -> str:
 
 
 def csrf_of(known: LoginSession) -> str:
-    """Return the token that forms of this session carry."""
+    """Return the CSRF token of this session's forms."""
     said = b"adw dashboard form\0" + known.session_id.encode()
 
     return hmac.new(known.key, said, hashlib.sha256).hexdigest()
 
 
 def is_csrf(shown: str, known: LoginSession) -> bool:
-    """Return whether a form that carries *shown* was made for this session."""
+    """Return whether *shown* is the CSRF token of this session."""
     return hmac.compare_digest(shown.encode("utf-8", "replace"), csrf_of(known).encode())
 
 
-# --- messages for the next page ----------------------------------------------------------------------------------
+# --- messages for the next page --------------------------------------------------------------------------------
 
 
 def seal_note(text: str, known: LoginSession) -> str:
@@ -112,7 +112,7 @@ def seal_note(text: str, known: LoginSession) -> str:
 
 
 def unseal_note(cookie: str, known: LoginSession) -> str:
-    """Return the text that `seal_note` wrote, "" for anything else."""
+    """Return the text that `seal_note` wrote, or ""."""
     match _read(cookie, known.key):
         case {"note": str(text), "of": known.session_id}:
             return text
@@ -120,20 +120,20 @@ def unseal_note(cookie: str, known: LoginSession) -> str:
     return ""
 
 
-# --- links that log in -------------------------------------------------------------------------------------------
+# --- links that log in -----------------------------------------------------------------------------------------
 
 
 def new_link(home_key: bytes, *, clock: Clock, name: str = "") -> str:
-    """Return what the address of a login link carries; read access to the key of the home is enough to make one."""
+    """Return the signed part of a login link; read access to the key of the home is enough to create one."""
     made_at = int(clock.now().timestamp())
 
     return _signed({"link": clock.token(), "name": name_of(name), "made": made_at}, link_key(home_key))
 
 
 def read_link(text: str, key: bytes, *, now: float, since: float) -> tuple[str, str] | None:
-    """Return id and name of the link in *text*, None when it is not ours, too old, or from before *since*."""
+    """Return id and name of the link in *text*, or None if it is not ours, too old, or from before *since*."""
     match _read(text, key):
-        # A minute of the future is let pass: the clock may have been set back a little.
+        # Accept up to a minute in the future: the clock may have been set back a little.
         case {"link": str(link_id), "name": str(name), "made": int(made)} if (
             max(since, now - LINK_SECONDS) <= made <= now + 60
         ):
@@ -143,7 +143,7 @@ def read_link(text: str, key: bytes, *, now: float, since: float) -> tuple[str, 
 
 
 def address_of_link(server: str, link: str) -> str:
-    """Return the whole address of a login link at *server*."""
+    """Return the URL of a login link at *server*."""
     return f"{server.rstrip('/')}/login?link={link}"
 
 
@@ -158,7 +158,7 @@ def _signed(data: dict[str, str | int], key: bytes) -> str:
 
 
 def _read(text: str, key: bytes) -> dict[str, object] | None:
-    """Return what `_signed` wrote, None for anything else."""
+    """Return the data that `_signed` wrote, or None."""
     body, _, mac = text.rpartition(".")
     if not text.isascii() or len(text) > LONGEST or len(mac) != _MAC_DIGITS:
         return None
@@ -166,7 +166,7 @@ def _read(text: str, key: bytes) -> dict[str, object] | None:
         return None
     try:
         result = json.loads(base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True))
-    except (ValueError, binascii.Error):  # pragma: no cover - what we signed can be read
+    except (ValueError, binascii.Error):  # pragma: no cover - text that we signed is valid
         return None
 
     return result if isinstance(result, dict) else None
@@ -176,23 +176,23 @@ def _mac(body: str, key: bytes) -> str:
     return hmac.new(key, body.encode(), hashlib.sha256).hexdigest()
 
 
-# By which names browsers may reach the dashboard, and from which pages its forms may come.
+# --- host names and origins that requests may use (pure) -------------------------------------------------------
 #
-# Pure. A page of a stranger whose name leads to this machine (DNS rebinding) shows its own name in the header Host, and
-# is refused. A form that a stranger's page sends shows where it comes from, and is refused.
+# A foreign page whose name resolves to this machine (DNS rebinding) shows its own name in the Host header and is
+# refused. A form sent by a foreign page shows its origin and is refused.
 
 
-#: Names that lead to this machine and nowhere else.
+#: Names that always mean this machine.
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Addresses:
-    """The names of this server that requests may use."""
+    """The host names of this server that requests may use."""
 
-    names: frozenset[str]  #: of hosts, in lower case, without a port
-    public: str = ""  #: scheme and host that people outside use, "": none
-    is_any_address: bool = False  #: it listens at every address of this machine: each of them is let pass, no names
+    names: frozenset[str]  #: in lower case, without a port
+    public: str = ""  #: scheme and host for people outside, or ""
+    is_any_address: bool = False  #: listens on all interfaces: accept any IP address, but no further names
 
     @property
     def is_https(self) -> bool:
@@ -200,7 +200,7 @@ class Addresses:
         return self.public.startswith("https://")
 
     def is_ours(self, host: str) -> bool:
-        """Return whether the header Host names this server; the port does not matter."""
+        """Return whether the Host header *host* names this server; the port is ignored."""
         name = name_in(host)
         if name in self.names:
             return True
@@ -209,7 +209,7 @@ class Addresses:
 
 
 def addresses_of(listening: str, public_url: str = "") -> Addresses:
-    """Return the names of a server that listens at *listening* and is known outside as *public_url*."""
+    """Return the names of a server that listens at *listening* and is reached from outside at *public_url*."""
     names = set(LOOPBACK_NAMES)
     is_any = is_address(listening) and ipaddress.ip_address(listening).is_unspecified
     if not is_any:
@@ -221,7 +221,7 @@ def addresses_of(listening: str, public_url: str = "") -> Addresses:
 
 
 def name_in(host: str) -> str:
-    """Return the name in a header Host, without its port, "" for anything else."""
+    """Return the name in a Host header without the port, or "" if it is malformed."""
     text = host.strip().lower()
     if text.startswith("["):
         inside, bracket, rest = text[1:].partition("]")
@@ -242,7 +242,7 @@ def is_address(name: str) -> bool:
 
 
 def why_foreign(head: Mapping[str, str], addresses: Addresses) -> str:
-    """Return why a form does not come from a page of ours, "" when it does."""
+    """Return why a form does not come from a page of ours, or ""."""
     site = head.get("sec-fetch-site", "same-origin")
     if site != "same-origin":
         return "the form was sent by a page of another site"
@@ -259,8 +259,8 @@ def why_foreign(head: Mapping[str, str], addresses: Addresses) -> str:
 
 
 def own_path(text: str) -> str:
-    """Return *text* when it is a path of this server, else "/": redirects never lead elsewhere."""
-    # A backslash is a slash to browsers, and two of them begin the name of a host.
+    """Return *text* if it is a path of this server, else "/", so that redirects never lead elsewhere."""
+    # Browsers read a backslash as a slash, and two slashes begin a host name.
     is_ours = text.startswith("/") and not text.startswith(("//", "/\\")) and len(text) <= 1000
     if not is_ours or not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
         return "/"
@@ -272,15 +272,13 @@ def _is_port(text: str) -> bool:
     return not text or (text[0] == ":" and text[1:].isascii() and (text[1:].isdigit() or not text[1:]))
 
 
-# What a browser sends with a form: fields of bounded number and size, each once.
-#
-# Pure.
+# --- forms: fields of limited number and size, each once (pure) ------------------------------------------------
 
 
-#: Bytes of a form, at most; that of a login is shorter, because anybody may send one.
+#: The largest form in bytes; a login form is smaller, because anyone may send one.
 MOST_BYTES = 64 * 1024
 MOST_LOGIN_BYTES = 4 * 1024
-#: Fields of a form, at most: a page of workflows that are all selected has 50 and some.
+#: The most fields of a form: a page with all its workflows selected has a little over 50.
 MOST_FIELDS = 100
 
 _KIND = "application/x-www-form-urlencoded"
@@ -288,12 +286,12 @@ _KIND = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The fields of a form; one that is not there is empty."""
+    """The fields of a form; a missing field is empty."""
 
     fields: Mapping[str, str]
 
     def text(self, name: str, *, most: int = 2000) -> str:
-        """Return a field, stripped and cut to *most* characters."""
+        """Return a field, stripped and truncated to *most* characters."""
         return self.fields.get(name, "").strip()[:most]
 
     def is_set(self, name: str) -> bool:
@@ -306,7 +304,7 @@ class BadForm(ValueError):
 
 
 def parse(body: bytes, kind: str, *, most_bytes: int = MOST_BYTES) -> Form:
-    """Return the fields in *body*, which is said to be of the type *kind*; raise BadForm."""
+    """Return the fields in *body*, whose content type is *kind*; raise BadForm."""
     if kind.partition(";")[0].strip().lower() != _KIND:
         raise BadForm(f"a form is sent as {_KIND}")
     if len(body) > most_bytes:
@@ -324,17 +322,17 @@ def parse(body: bytes, kind: str, *, most_bytes: int = MOST_BYTES) -> Form:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise BadForm("a field of the form comes twice")
-    # Browsers end lines with CR LF; everything behind this has LF.
+    # Browsers end lines with CR LF; the rest of adw uses LF.
     return Form({name: value.replace("\r\n", "\n").replace("\0", "") for name, value in fields.items()})
 
 
-# The logins of one server: a token or a link gets a cookie, and logging out ends it.
+# --- the logins of one server: a token or a link gets a cookie, and logging out ends it ------------------------
 #
-# Without tokens in the settings there are links only, and a restart ends every login: nothing else could say which
-# cookies are still valid.
+# Without tokens in the settings there are only links, and a restart ends every login: nothing would tell which cookies
+# are still valid.
 
 
-#: Used links and ended sessions that are remembered; both are forgotten when they are over anyway.
+#: The most used links and ended sessions that are remembered, until they would have expired anyway.
 _MOST_REMEMBERED = 10_000
 
 
@@ -343,7 +341,7 @@ SESSION_SECONDS = 12 * 3600.0
 
 
 class Logins:
-    """Issues and checks cookies. Threads may share it."""
+    """Issues and checks cookies; thread-safe."""
 
     def __init__(
         self, *, home_key: Callable[[], bytes], tokens: Sequence[str], clock: Clock, session_seconds: float
@@ -354,7 +352,7 @@ class Logins:
         self._clock = clock
         self._session_seconds = session_seconds
         self._guard = threading.Lock()
-        self._over: dict[str, float] = {}  #: used link or ended session -> when it may be forgotten
+        self._over: dict[str, float] = {}  #: used link or ended session -> time after which to forget it
         self._started = clock.now().timestamp()
 
     @property
@@ -363,8 +361,8 @@ class Logins:
         return bool(self._tokens)
 
     def by_token(self, shown: str, name: str) -> str | None:
-        """Return the cookie of a new login with the token *shown*; None when the token is wrong."""
-        # A list, not next() over a generator: the time it takes shall not tell which one fits.
+        """Return the cookie of a new login with the token *shown*, or None if it is wrong."""
+        # A list, not next() over a generator: the time must not reveal which token matches.
         fits = [hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode()) for token in self._tokens]
         if not any(fits):
             return None
@@ -372,7 +370,7 @@ class Logins:
         return self._cookie(key_of(self._home_key, self._tokens[fits.index(True)]), name)
 
     def by_link(self, text: str) -> str | None:
-        """Return the cookie of a new login by a link; None when the link is invalid or was used."""
+        """Return the cookie of a new login by a link, or None if the link is invalid or used."""
         now = self._clock.now().timestamp()
         link = read_link(text, link_key(self._home_key), now=now, since=int(self._started))
         if link is None or not self._end(link[0], until=now + 2 * LINK_SECONDS):
@@ -381,11 +379,11 @@ class Logins:
         return self._cookie(self._keys[0], link[1])
 
     def link(self, name: str = "") -> str:
-        """Return what the address of a new login link carries."""
+        """Return the signed part of a new login link."""
         return new_link(self._home_key, clock=self._clock, name=name)
 
     def known(self, cookie: str) -> LoginSession | None:
-        """Return the session of *cookie*, None when it is invalid."""
+        """Return the session of *cookie*, or None if it is invalid."""
         if not cookie:
             return None
         known = unseal(cookie, self._keys, now=self._clock.now().timestamp())
@@ -397,7 +395,7 @@ class Logins:
         return known.session_id not in self._over and known.until > self._clock.now().timestamp()
 
     def end(self, known: LoginSession) -> None:
-        """End a login: its cookie is not accepted any more."""
+        """End a login; its cookie is refused from now on."""
         self._end(known.session_id, until=float(known.until))
 
     def cookie_name(self, *, is_secure: bool) -> str:
@@ -410,7 +408,7 @@ class Logins:
         return seal(LoginSession(session_id=self._clock.token(), name=name_of(name), until=until, key=key))
 
     def _end(self, identity: str, *, until: float) -> bool:
-        """Record that *identity* is used up; False when it was before, or the record is full."""
+        """Record *identity* as used; return False if it was used before or the record is full."""
         with self._guard:
             now = self._clock.now().timestamp()
             for old in [known for known, forget in self._over.items() if forget <= now]:
@@ -427,25 +425,25 @@ class Logins:
 
     @cached_property
     def _keys(self) -> tuple[bytes, ...]:
-        """Return the keys of the tokens; without tokens a random one of this server."""
+        """Return the keys of the tokens, or one random key of this server if there are no tokens."""
         return tuple(key_of(self._home_key, token) for token in self._tokens or (self._clock.token(),))
 
 
-# How often a wrong token may be shown, at the login and to the API: each has a count of its own.
+# --- limits of wrong tokens, counted separately for the login and the API --------------------------------------
 #
-# After a few failures an address waits, longer each time. So does everybody together after many, so that a thousand
-# addresses are no way around it. Nothing is counted for tokens that are right.
+# After a few failures an address has to wait, longer each time. After many failures in all, every address waits, so
+# that a thousand addresses are no way around the limit. Correct tokens are not counted.
 
 
-#: Failures of one address before it waits, and of all together.
+#: Failures before one address waits, and before all of them wait.
 FREE, FREE_TOGETHER = 5, 100
 FIRST_WAIT_SECONDS = 2.0
 LONGEST_WAIT_SECONDS = 900.0
-#: Shorter, because it also delays people who know the token.
+#: Shorter than for one address, because it also delays people who know the token.
 LONGEST_TOGETHER_SECONDS = 30.0
-#: Failures are forgotten after so long without another.
+#: Failures are forgotten after this time without another.
 FORGET_SECONDS = 3600.0
-#: Addresses that are remembered; the one that was quiet longest goes first.
+#: The most addresses remembered; the one with the oldest failure is dropped first.
 MOST_ADDRESSES = 1000
 
 
@@ -456,7 +454,7 @@ class _Failures:
 
 
 class TokenLimit:
-    """Counts failures. Threads may share it."""
+    """Counts failures; thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -465,7 +463,7 @@ class TokenLimit:
         self._together = _Failures()
 
     def seconds_left(self, address: str) -> float:
-        """Return how long *address* has to wait before it may retry, 0 when it need not wait."""
+        """Return the seconds that *address* has to wait before it may retry."""
         with self._guard:
             now = self._monotonic()
             alone = self._left(self._failures.get(address, _Failures()), FREE, now)
@@ -474,7 +472,7 @@ class TokenLimit:
             return max(alone, min(together, LONGEST_TOGETHER_SECONDS))
 
     def failed(self, address: str) -> None:
-        """Note a wrong token."""
+        """Count a wrong token."""
         with self._guard:
             now = self._monotonic()
             for one in (self._failures.setdefault(address, _Failures()), self._together):
@@ -495,7 +493,7 @@ class TokenLimit:
     def _left(failures: _Failures, free: int, now: float) -> float:
         if failures.count < free or now - failures.last > FORGET_SECONDS:
             return 0.0
-        # Cap the exponent, not just the product: 2.0 ** 1025 raises OverflowError.
+        # Cap the exponent, not only the product: 2.0 ** 1025 raises OverflowError.
         wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(failures.count - free, 32))
 
         return max(0.0, failures.last + wait - now)

@@ -1,8 +1,8 @@
 """
-`/start` and `/workflows/selected`: a new workflow, and one order about several workflows at once.
+`/start` and `/workflows/selected`: start a workflow, and apply one action to several workflows at once.
 
-An order about several is confirmed on a page that names each; then each is carried out by itself, and the answer has
-the result of each. What is refused for one changes nothing about the others.
+An action on several is confirmed on a page that names each. Then it is carried out for each by itself, and the answer
+has the result of each. A refusal for one workflow does not affect the others.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ router = APIRouter(include_in_schema=False)
 
 #: Action on selected workflows -> label of its button.
 BULK_ACTIONS = {"retry": "Retry", "rollback": "Roll back"}
-#: Begins the name of the field that selects a workflow; its id follows.
+#: The prefix of the field that selects a workflow; the id follows.
 PICK = "pick-"
 _NO_ISSUE = "'{}' is no issue: give 42, #42, owner/name#42 or the address of an issue"
-#: Characters of a task.
+#: The most characters of a task.
 _LONGEST_TASK = 50_000
 
 
@@ -65,7 +65,7 @@ def start(request: Request, home: HomeOf) -> Response:
 
 
 def start_facts(home: Home, *, issue: str = "", task: str = "", workflow: str = "") -> dict[str, object]:
-    """Return what the form needs: the workflows there are, and the input to keep."""
+    """Return the facts for the form: the names of workflows, and the input to keep."""
     return {
         "names": home.workflows.names(),
         "issue": issue,
@@ -123,7 +123,7 @@ def act_on_selected(request: Request, home: HomeOf) -> Response:
 
 
 def _refusal(home: Home, adw_id: str, action: str) -> str:
-    """Return why the action will be refused, "" when it will not."""
+    """Return why the action will be refused, or ""."""
     document = home.load(adw_id)
     may = allowed_actions(document, max_cost_usd=home.settings.quota_max_cost, now=home.clock.now)
     if action == "rollback":
@@ -138,7 +138,7 @@ def _refusal(home: Home, adw_id: str, action: str) -> str:
 
 
 def _do(request: Request, home: Home, adw_id: str, action: str, *, grant: int, count: int) -> str:
-    """Carry the action out for one workflow and return the result in a sentence."""
+    """Carry out the action for one workflow and return the result as a sentence."""
     form, by = actions.guard(request), frame.viewer(request).by
     control = actions.control(request, home, action, adw_id)
     text = form.text("reason", most=10_000)
@@ -150,7 +150,7 @@ def _do(request: Request, home: Home, adw_id: str, action: str, *, grant: int, c
         by=by,
         mark=actions.mark(request, home, "rollback"),
     )
-    # Together they wait as long as one alone: the page is to come back.
+    # All together wait no longer than one alone, so that the page responds.
     wait_seconds = api_workflows.ROLLBACK_WAIT_SECONDS / count
 
     return api_workflows.roll_back(home, adw_id, options, wait_seconds=wait_seconds).message

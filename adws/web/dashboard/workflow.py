@@ -1,7 +1,7 @@
 """
-The page of a workflow: its document, and what the database, the disk and git know about it.
+The page of a workflow: its document, and facts from the database, the disk and git.
 
-Reading changes nothing. When a part is not available (git is too slow, files are gone), the page says why in its place.
+Reading changes nothing. If a part is not available (git is too slow, files are gone), the page says why in its place.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: Attempts that the page lists, the newest.
+#: The most attempts listed, the newest ones.
 MOST_ATTEMPTS = 200
 
 
 def attempts_of(document: WorkflowDocument, view: WorkflowView) -> list[tuple[AttemptView, CostEntry | None]]:
-    """Return the attempts, the newest first, each with what it cost."""
+    """Return the attempts, newest first, each with its cost."""
     paid = {(one.phase, one.attempt): one for one in costs.of_document(document)}
 
     return [(attempt, paid.get((attempt.phase, attempt.number))) for attempt in view.attempts]
 
 
 def find_attempt(document: WorkflowDocument, phase: str, number: int) -> tuple[PhaseRecord, AttemptRecord] | None:
-    """Return an attempt with its phase, None when there is none."""
+    """Return an attempt with its phase, or None."""
     result = (
         (record, attempt)
         for record in document.phases
@@ -64,14 +64,14 @@ def find_attempt(document: WorkflowDocument, phase: str, number: int) -> tuple[P
 
 
 def text_of(data: Mapping[str, JsonValue], name: str) -> str:
-    """Return a text of plain JSON, "" for anything else."""
+    """Return the text *name* of plain JSON, or ""."""
     value = data.get(name)
 
     return value if isinstance(value, str) else ""
 
 
 def plain_facts(data: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
-    """Return the texts and numbers of plain JSON, each with a readable name."""
+    """Return the texts and numbers in plain JSON, each with a readable name."""
     return [
         (name.replace("_", " "), str(value))
         for name, value in data.items()
@@ -79,16 +79,16 @@ def plain_facts(data: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
     ]
 
 
-#: Characters of patches on the page; the page of the changes has all there is.
+#: The most characters of patches here; the page of the changes has all.
 MOST_OF_PATCHES = 60_000
-#: Rows of lists on the page; the pages behind it have all.
+#: The most rows of lists here; the pages of the lists have all.
 MOST_EVENTS = 15
 MOST_EXECUTIONS = 20
 MOST_CHECKPOINTS = 20
 MOST_MOVES = 30
-#: Events of a page.
+#: Events per page.
 EVENTS_OF_A_PAGE = 100
-#: Effects that are listed, the newest.
+#: The most effects listed, the newest ones.
 MOST_EFFECTS = 40
 
 
@@ -96,14 +96,14 @@ MOST_EFFECTS = 40
 
 
 def readable(read: Callable[[], Followed]) -> Followed:
-    """Return the result of *read*; empty when the files are deleted meanwhile, as those of old workflows are."""
+    """Return the result of *read*, or an empty one if the files were deleted, as those of old workflows are."""
     try:
         return read()
     except OSError:
         return Followed(text="", spot=None)
 
 
-# `/workflows/{id}`: one workflow, with all that is known about it.
+# --- `/workflows/{id}`: everything about one workflow ----------------------------------------------------------
 
 
 router = APIRouter(prefix="/workflows/{adw_id}", include_in_schema=False)
@@ -122,8 +122,8 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         "lease": lease if lease and lease.owner else None,
         "verdict": home.processes.verdict(lease.owner if lease else None),
         "claim": claim,
-        "run": run,  # its newest
-        "asked": tuple(one.kind for one in home.requests.open_for(adw_id)),  # of its owner, and not answered
+        "run": run,  # the newest
+        "asked": tuple(one.kind for one in home.requests.open_for(adw_id)),  # open requests to its owner
         "session": sessions[-1] if sessions else None,
         "lock": home.locks.holder(number, document.repository) if number is not None else None,
         "ports": tuple(port for port in home.ports.all() if port.adw_id == adw_id),
@@ -170,14 +170,14 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
 
 
 def _pictures(home: Home, document: WorkflowDocument, *, now: datetime) -> dict[str, object]:
-    """Return the pictures of a workflow: every text in them is redacted and cleaned before it is escaped."""
+    """Return the pictures of a workflow; every text in them is redacted and cleaned before it is escaped."""
     redact, line = home.redactor.redact_text, timeline(document, now=now)
 
     def say(text: str) -> str:
         return frame.plain(redact(text))
 
     made = charts.moves_of(document.state_history)
-    # Both make markup of what they are given and escape every text in it; that is what they are for.
+    # Both return markup in which every text is escaped.
     drawn = Markup(charts.timeline_svg(line, title="Timeline of the phases", say=say))  # noqa: S704 - see above
     states = Markup(charts.state_svg(read_table(document), document.current_state, made))  # noqa: S704 - see above
 
@@ -205,7 +205,7 @@ def show_events(
 
 
 def why_of(metadata: Mapping[str, JsonValue]) -> str:
-    """Return the reason for a state change, in a line."""
+    """Return the reason for a state change in one line."""
     said = (text_of(metadata, name) for name in ("reason", "phase"))
     by = text_of(metadata, "by")
 

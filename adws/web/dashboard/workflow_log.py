@@ -1,4 +1,4 @@
-"""`/workflows/{id}/log`, `/diff`, `/attempts/...`, `/file`: what attempts wrote and changed, live and afterwards."""
+"""`/workflows/{id}/log`, `/diff`, `/attempts/...`, `/file`: output and changes of attempts, live and afterwards."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/workflows/{adw_id}", include_in_schema=False)
 
-#: Bytes of a file that a page shows.
+#: Bytes of a file per page.
 PART_BYTES = 64 * 1024
-#: The header with the address of the next part of a tail.
+#: The header with the URL of the next part of a tail.
 NEXT = "Adw-Next"
 
-#: Bytes of the end of an agent's stream that are read for a transcript, and entries of it that are shown.
+#: For a transcript: bytes read from the end of an agent's stream, and the most entries shown.
 TRANSCRIPT_BYTES, MOST_ENTRIES = 1024 * 1024, 500
 
 Phase = Annotated[str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$", description="name of a phase")]
@@ -181,7 +181,7 @@ def show_file(
 def begin(
     home: Home, document: WorkflowDocument, *, phase: str = "", attempt: int = 0, is_raw: bool = False
 ) -> Followed:
-    """Return the end of what an attempt wrote."""
+    """Return the end of an attempt's output."""
     folder = home.folder_of(document.adw_id)
 
     def read() -> Followed:
@@ -193,11 +193,10 @@ def begin(
 
 def _spoken(home: Home, document: WorkflowDocument, followed: Followed) -> list[tuple[Entry, str]]:
     """
-    Return what an agent said and called in the attempt of *followed*, when that has ended: the newest MOST_ENTRIES.
+    Return the newest MOST_ENTRIES of the agent's transcript in the attempt of *followed*, once that has ended.
 
-    Each entry comes with its first line as `adw logs` shows it.
-
-    Empty while the attempt runs, whose output is followed as text, and for what is not the stream of an agent.
+    Each entry comes with its first line as `adw logs` shows it. The list is empty while the attempt runs, whose output
+    is followed as text, and if the output is not the stream of an agent.
     """
     spot = followed.spot
     found = workflow.find_attempt(document, spot.phase, spot.attempt) if spot else None
@@ -207,7 +206,7 @@ def _spoken(home: Home, document: WorkflowDocument, followed: Followed) -> list[
     name = f"{attempt_files.FOLDER}/{spot.phase}/attempt-{spot.attempt}.stdout.log"
     try:
         lines = attempt_files.read_tail(folder, name, max_bytes=TRANSCRIPT_BYTES).splitlines()
-    except OSError:  # there is none, or it is being forgotten
+    except OSError:  # missing, or being deleted
         return []
     if not lines or not transcript.is_stream(lines[0]):
         return []
@@ -220,10 +219,10 @@ def _spoken(home: Home, document: WorkflowDocument, followed: Followed) -> list[
 
 
 def _written(home: Home, document: WorkflowDocument) -> dict[tuple[str, int], list[AttemptFile]]:
-    """Return the files of each attempt that wrote some, by phase and number, the newest attempt first."""
+    """Return the files of each attempt that wrote any, by phase and number, newest attempt first."""
     try:
         files = attempt_files.list_files(home.folder_of(document.adw_id))
-    except OSError:  # they are being forgotten
+    except OSError:  # they are being deleted
         return {}
     written: dict[tuple[str, int], list[AttemptFile]] = {}
     for file in files:
