@@ -41,7 +41,7 @@ NO_HOME = "/dev/null/this-test-must-choose-its-own-adw-home"
 FOREIGN_PREFIXES = ("ADW_", "GITHUB_", "GH_", "ANTHROPIC_", "CLAUDE_", "GIT_", "RUN_RECOVERY_", "PG")
 
 #: The name of the thread that renews what a process owns.
-KEEPER_THREAD = "adw-keeper"
+RENEWER_THREAD = "adw-lease-renewer"
 
 #: How much more time than in the ordinary run a test with a limit of its own has for full counts.
 SOAK_PATIENCE = 12
@@ -271,7 +271,7 @@ def _a_place_of_its_own(nowhere: Path) -> Iterator[None]:
 
 
 def _keepers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == KEEPER_THREAD]
+    return [thread for thread in threading.enumerate() if thread.name == RENEWER_THREAD]
 
 
 class NetworkInTest(RuntimeError):

@@ -47,7 +47,7 @@ class TreeNode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """A diff, or why there is none."""
+    """A diff, or the reason for not having one."""
 
     diff: Diff | None
     problem: str  #: "": there is a diff, or nothing to compare

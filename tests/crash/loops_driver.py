@@ -33,7 +33,7 @@ from adws.adw_modules.worker.worker import WorkerOptions
 from adws.config import load as config_load
 from tests import loop_lab, templates
 
-KEEPER_THREAD = "adw-keeper"
+RENEWER_THREAD = "adw-lease-renewer"
 UNEXPECTED = 99
 #: Longest time that a worker may take for what is left.
 PATIENCE = 120
@@ -142,7 +142,7 @@ class Points:
 
     def passed_by(self, label: str) -> None:
         """Note a point."""
-        if threading.current_thread().name == KEEPER_THREAD:
+        if threading.current_thread().name == RENEWER_THREAD:
             return  # it comes and goes with the clock
         with self._lock:
             self.passed.append(label)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.ownership.ownership import OwnedWorkflow
     from adws.adw_modules.queue.store import RunStore
 
-logger = logging.getLogger("adw.keeper")
+logger = logging.getLogger("adw.leases")
 
 #: Requests that end the running attempt; others wait until it has ended.
 ENDING_REQUESTS = frozenset({"pause", "stop", "abandon", "rollback"})
@@ -78,15 +78,15 @@ class LeaseHandle:
         *,
         clock: Clock,
         give_up_seconds: float,
-        standing: Callable[[], Order | None] = lambda: None,
+        order_to_all: Callable[[], Order | None] = lambda: None,
         is_wanted: Callable[[], bool] | None = None,
     ) -> None:
-        """*standing* returns the order for this whole process; *is_wanted* says whether the work may continue."""
+        """*order_to_all* returns the order for this whole process; *is_wanted* says whether the work may continue."""
         self.owned = owned
         self.is_wanted = is_wanted
         self._clock = clock
         self._give_up_seconds = give_up_seconds
-        self._standing = standing
+        self._order_to_all = order_to_all
         self._order: Order | None = None
         self._given = threading.Event()
         self._lock = threading.Lock()
@@ -108,11 +108,11 @@ class LeaseHandle:
         if self._clock.boottime() - self.owned.renewed_at >= self._give_up_seconds:
             reason = f"the lease could not be renewed for {self.silent_seconds:.0f} s"
             self.give(Order(kind="lost_lease", reason=reason, is_urgent=True))
-        order, standing = self._order, self._standing()
-        if order is None or standing is None:
-            return order or standing
+        own, common = self._order, self._order_to_all()
+        if own is None or common is None:
+            return own or common
 
-        return standing if standing.is_urgent and not order.is_urgent else order
+        return common if common.is_urgent and not own.is_urgent else own
 
     def wait(self, seconds: float) -> Order | None:
         """Wait up to *seconds* for an order."""
@@ -203,7 +203,7 @@ class LeaseRenewer:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closed = False
-        self._standing: Order | None = None
+        self._order_to_all: Order | None = None
 
     def charge(self, owned: OwnedWorkflow, run: Run | None = None) -> AbstractContextManager[LeaseHandle]:
         """Renew *owned* (and the claim of *run*) inside the block."""
@@ -227,7 +227,7 @@ class LeaseRenewer:
             owned,
             clock=self._clock,
             give_up_seconds=self._times.give_up,
-            standing=lambda: self._standing,
+            order_to_all=lambda: self._order_to_all,
             is_wanted=is_wanted,
         )
         with self._lock:
@@ -246,9 +246,9 @@ class LeaseRenewer:
 
         Called by signal handlers at any point, even inside our own code, so it takes no lock and wakes no thread.
         """
-        standing = self._standing
+        standing = self._order_to_all
         if standing is None or (order.is_urgent and not standing.is_urgent):
-            self._standing = order
+            self._order_to_all = order
 
     def close(self) -> None:
         """End the thread."""
@@ -265,7 +265,7 @@ class LeaseRenewer:
 
     def _start(self) -> None:
         if self._thread is None and not self._is_closed:
-            self._thread = threading.Thread(target=self._keep, name="adw-keeper", daemon=True)
+            self._thread = threading.Thread(target=self._keep, name="adw-lease-renewer", daemon=True)
             self._thread.start()
 
     def _keep(self) -> None:
@@ -321,7 +321,7 @@ class LeaseRenewer:
         silent = charge.silent_seconds
         logger.warning(
             "Could not look after a workflow",
-            extra={"action": "keeper_trouble", "workflow": charge.adw_id, "silent_seconds": silent},
+            extra={"action": "lease_trouble", "workflow": charge.adw_id, "silent_seconds": silent},
             exc_info=cause,
         )
         if silent >= self._times.give_up:

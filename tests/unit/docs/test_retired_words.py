@@ -1,5 +1,5 @@
 """
-Words of earlier versions that readers could not guess: none is left in help, messages, labels or pages.
+Words of earlier versions that readers could not guess: none is left in help, messages, labels, pages or comments.
 
 Run as a program, it lists what it finds: `.venv/bin/python -m tests.unit.docs.test_retired_words`.
 """
@@ -7,8 +7,10 @@ Run as a program, it lists what it finds: `.venv/bin/python -m tests.unit.docs.t
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -81,18 +83,21 @@ def in_file(path: Path) -> list[str]:
     return [f"{name}:{line + 1}: {why}" for line, why in findings(path.read_text(encoding="utf-8"))]
 
 
-def in_strings(path: Path) -> list[str]:
-    """Return each retired word in the strings of a module; docstrings and comments do not count."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    name = path.relative_to(ROOT)
-    return [
-        f"{name}:{node.lineno + line}: {why}"
-        for node in texts
-        if id(node) not in documented
-        for line, why in findings(node.value)
+def in_module(path: Path) -> list[str]:
+    """Return each retired word in the strings, docstrings and comments of a module."""
+    source = path.read_text(encoding="utf-8")
+    texts = [
+        (node.lineno, node.value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
+    texts += [
+        (token.start[0], token.string)
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    name = path.relative_to(ROOT)
+    return [f"{name}:{number + line}: {why}" for number, text in texts for line, why in findings(text)]
 
 
 @cache
@@ -135,8 +140,8 @@ def test_no_page_has_a_retired_word():
         assert in_file(page) == [], page
 
 
-def test_no_message_or_label_has_a_retired_word():
-    assert [one for path in modules() for one in in_strings(path)] == []
+def test_no_message_label_docstring_or_comment_has_a_retired_word():
+    assert [one for path in modules() for one in in_module(path)] == []
     assert [one for path in TEMPLATES for one in in_file(path)] == []
 
 
@@ -157,15 +162,16 @@ def test_a_retired_word_would_be_found():
         assert bool([*findings(text)]) is is_found, text
 
 
-def test_strings_count_and_docstrings_do_not(tmp_path, monkeypatch):
+def test_strings_docstrings_and_comments_count(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.unit.docs.test_retired_words.ROOT", tmp_path)
     module = tmp_path / "module.py"
     module.write_text('"""The desk."""\n# a desk\nraise ValueError(f"the {1} desk\\n")\n')
 
-    assert in_strings(module) == ["module.py:3: 'desk': write handler, service"]
+    found = "'desk': write handler, service"
+    assert sorted(in_module(module)) == [f"module.py:{line}: {found}" for line in (1, 2, 3)]
 
 
 if __name__ == "__main__":
     found = [*in_help(), *(one for path in [*PAGES, *TEMPLATES] for one in in_file(path))]
-    found += [one for path in modules() for one in in_strings(path)]
+    found += [one for path in modules() for one in in_module(path)]
     sys.exit("\n".join(found))

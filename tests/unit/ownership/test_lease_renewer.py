@@ -257,7 +257,9 @@ def test_the_thread_brings_requests_by_itself_and_survives_a_bug(home, owned, mo
         lease_renewer.close()
     assert [record.action for record in caplog.records] == ["lease_renewer_failed"]
     assert not [
-        thread for thread in threading.enumerate() if thread.name == "adw-keeper" and thread is lease_renewer._thread
+        thread
+        for thread in threading.enumerate()
+        if thread.name == "adw-lease-renewer" and thread is lease_renewer._thread
     ]
 
 
@@ -265,7 +267,7 @@ def test_a_database_that_is_away_is_logged_and_asked_again(home, charge, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(home.requests, "open_for", always(DatabaseUnavailable("it is away")))
         home.lease_renewer.look()
-    assert [record.action for record in caplog.records] == ["keeper_trouble"]
+    assert [record.action for record in caplog.records] == ["lease_trouble"]
 
     home.requests.ask(ADW_ID, "pause")
     home.lease_renewer.look()
