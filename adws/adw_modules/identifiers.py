@@ -70,7 +70,6 @@ def in_home(text: str, home: str) -> str:
     return comparable(text) or comparable(home)
 
 
-@lru_cache(maxsize=256)  # called with every write, for few repositories
 def parse_issue(text: str) -> tuple[int, str] | None:
     """Return number and repository ("" if not given) of `3`, `#3`, `owner/name#3` or the URL of an issue."""
     match = re.fullmatch(r"(?:https?://[^/\s]+/)?(?:([\w.-]+/[\w.-]+))?(?:#|/issues/)?([0-9]{1,18})/?", text.strip())
