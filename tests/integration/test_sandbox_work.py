@@ -134,7 +134,7 @@ def test_hosts_denied_to_the_calls_of_steps_are_told_once_with_their_sum(lab):
 @pytest.mark.parametrize(
     ("command", "advice"),
     [
-        (("cat", "/root/.ssh/id"), "or its sandbox ({backend}) does not show it"),
+        (("cat", "/home/ada/.ssh/id"), "or its sandbox ({backend}) does not show it"),
         (("touch", "/usr/planted"), "or its sandbox ({backend}) does not allow this"),
         (("touch", "/planted"), "or its sandbox ({backend}) does not allow this"),
         (
